@@ -13,20 +13,20 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
-from firsttouch.judge.constants import DOUBTFUL_LOSS as LOSS
+from firsttouch.judge.constants import DOUBTFUL_LOSS, FEWEST_HOSTS
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.report import inputs
 from firsttouch.systems import definition as systems
 from firsttouch.systems.definition import load
 
-EXAMPLES = """\
+EXAMPLES = f"""\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
   firsttouch baseline --system amd-opteron results/ --loss 3        (detect hosts that lose 3 % of a metric)
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 
-At least 5 hosts are needed, and more repetitions if they differ. Hosts unlike the majority are left out and named.
+At least {FEWEST_HOSTS} hosts are needed. Hosts unlike the majority are left out and named.
 `firsttouch validate` then judges each host by these references."""
 _LISTED = 5
 
@@ -42,7 +42,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--system", required=True, help="the system whose file gets the references")
     options.add(parser, "records")
     detected = "the loss to detect: 5 or 5%% (default: 5)"
-    parser.add_argument("--loss", type=loss, default=LOSS, metavar="PERCENT", help=detected)
+    parser.add_argument("--loss", type=loss, default=DOUBTFUL_LOSS, metavar="PERCENT", help=detected)
     options.add(parser, "--hosts", help="learn from these hosts only: n[1-8],m2")
     options.add(parser, "--output", type=str, help="write FILE instead of the system's; - prints")
 
@@ -93,14 +93,8 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
         "references": [
             {
                 "case": reference.case.name,
-                "value": reference.level.value,
                 "unit": reference.case.unit,
-                "limit": reference.level.limit,
-                "error": reference.level.error,
-                "spread": reference.level.spread,
-                "finds_loss": reference.level.visible,
-                "hosts": reference.level.hosts,
-                "repetitions": reference.level.repetitions,
+                **documents.attributes(reference, "value", "limit", "error", "hosts", "repetitions"),
             }
             for reference in learned.learnt
         ],

@@ -5,42 +5,58 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from firsttouch.errors import BadInput
-from firsttouch.judge import fleet_level, host_level
-from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level, separated
+from firsttouch.host.host_lists import folded
+from firsttouch.judge import questions
+from firsttouch.judge.constants import (
+    DOUBTFUL_LOSS,
+    FEWEST_HOSTS,
+    LEAST_NOISE,
+    PASS_SIGHT,
+    PRIOR_FREEDOM,
+    PRIOR_NOISE,
+)
+from firsttouch.judge.groups import Ints
+from firsttouch.judge.levels import middles
+from firsttouch.judge.part_judge import Fleet, judge_parts
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.sprt import Groups
 from firsttouch.records.cases import Case, distinguished, grouped
 from firsttouch.records.catalogue import checks
 from firsttouch.systems.definition import System
 
-#: The lines around learnt references. A later run finds the block by them, and blocks of earlier versions too.
+#: The lines around learnt references, by which a later run finds them.
 BEGIN = "  # Learnt by `firsttouch baseline`, which writes these lines anew: do not change them."
 END = "  # End of what was learnt."
-#: A reference that detects only losses larger than this many times the requested one is not written.
-_LARGEST = 2.0
 #: The line before the list of references, empty or not.
 _EMPTY, _LIST = "references: []", "references:"
 
 
 class Learnt(Struct, frozen=True):
-    """A learnt reference: its case as references name it, and the fleet's level."""
+    """A learnt reference: its *case* as references name it, and the *value* that good hosts reach.
+
+    *limit* is the tolerance and *error* the standard deviation of a repetition, both relative to the value.
+    *hosts* is the number of good hosts, *repetitions* how many each has on average.
+    """
 
     case: Case
-    level: Level
+    value: float
+    limit: float
+    error: float
+    hosts: int
+    repetitions: float
 
     def line(self) -> str:
         """Return the reference as an item of the list in the system's file."""
-        case, level = self.case, self.level
-        value = f"{level.value:.6g}" if case.unit == "1" else json.dumps(f"{level.value:.6g} {case.unit}")
-        share = f"{100 * level.limit:.3f} %"
+        case = self.case
+        value = f"{self.value:.6g}" if case.unit == "1" else json.dumps(f"{self.value:.6g} {case.unit}")
+        share = f"{100 * self.limit:.3f} %"
         sides = {"lower": f"-{share}"} if case.better != "lower" else {}
         sides |= {"upper": share} if case.better != "higher" else {}
         today = datetime.date.today().isoformat()
@@ -50,8 +66,8 @@ class Learnt(Struct, frozen=True):
             "parameters": json.dumps(dict(case.parameters)),
             "value": value,
             "tolerance": json.dumps(sides),
-            "error": f'"{100 * level.error:.4f} %"',
-            "source": f'"fleet of {level.hosts} hosts, {level.repetitions:.1f} repetitions each, {today}"',
+            "error": f'"{100 * self.error:.4f} %"',
+            "source": f'"fleet of {self.hosts} hosts, {self.repetitions:.1f} repetitions each, {today}"',
         }
         return "- {" + ", ".join(f"{k}: {v}" for k, v in fields.items() if v != "{}") + "}"
 
@@ -62,18 +78,18 @@ class Baseline(Struct, frozen=True):
     Cases have the names of :attr:`Case.name`; *titles* are these in words.
     """
 
-    learnt: tuple[Learnt, ...]
+    learnt: Sequence[Learnt]
     not_learnt: Mapping[str, str]
     outliers: Mapping[str, Sequence[tuple[str, float]]]
     titles: Mapping[str, str]
 
     def weak(self, loss: float) -> dict[str, float]:
-        """Return, by name, the smallest loss that each reference detects if that is more than *loss*."""
-        return {r.case.name: r.level.visible for r in self.learnt if r.level.visible > loss * 1.001}
+        """Return, by name, the tolerance of each reference that allows more than *loss*."""
+        return {r.case.name: r.limit for r in self.learnt if r.limit > loss * 1.001}
 
 
-def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
-    """Learn references from *samples*: what good hosts reach, with limits that detect *loss* (a fraction).
+def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS) -> Baseline:
+    """Learn references from *samples*: what good hosts reach now, with a tolerance of *loss* (a fraction) or more.
 
     *system* is without earlier learnt references. Its own references stay: no other is learnt for their cases.
     """
@@ -81,50 +97,70 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
     by_key: dict[str, Case] = {}
     for number, measured in enumerate(samples.cases):
         check, case = checks().get(measured.check), measured.of_references
-        if check and case.metric in check.metrics and case.metric not in check.limits:
+        if check and not case.exact and case.metric in check.metrics and case.metric not in check.limits:
             numbers_of.setdefault(case.key, []).append(number)
             by_key.setdefault(case.key, case)
-    references, not_learnt, titles = [], {}, {}
+    cases = _ends_of_curves(distinguished([*by_key.values()]))
+    numbers = [number for case in cases for number in numbers_of[case.key]]
+    fleet = judge_parts(samples, numbers, fleet=True)
+    references: list[Learnt] = []
+    not_learnt: dict[str, str] = {}
     outliers: dict[str, list[tuple[str, float]]] = {}
-    teachers = [
-        teacher
-        for case in _ends_of_curves(distinguished([*by_key.values()]))
-        if (teacher := _teacher(samples, case, numbers_of[case.key])) is not None
-    ]
-    spreads = fleet_level.pooled_spreads(
-        [(t.case.check, fleet_level.host_levels(t.values), t.hosts) for t in teachers], len(samples.hosts)
-    )
-    for teacher, spread in zip(teachers, spreads, strict=True):
-        case, good = teacher.case, teacher.values
-        names, least = [samples.hosts[h] for h in teacher.hosts], fleet_level.rounding_limit(good)
-        reached = level(
-            good,
-            names,
-            case.better,
-            loss,
-            metrics=len(teachers),
-            spread=spread,
-            session=teacher.session,
-            least=least,
-        )
-        why = _why_not(reached, case, len(good), system)
-        if not why:
-            groups = divided(good, names, case.better, least)
-            too_wide = reached is not None and reached.visible > _LARGEST * loss
-            if too_wide and groups is None:
-                groups = separated(good, names, case.better, len(teachers), least)
-            if groups is not None:
-                why = f"two groups of hosts, name the right one with --hosts: {groups.text(case.unit)}"
-            elif reached is not None and too_wide:
-                why = _too_wide(reached)
-        titles[case.name] = case.title
-        if reached is None or why:
-            not_learnt[case.name] = why
+    for case in cases:
+        stated = system.reference(case.check, case.metric, case.parameters)
+        if stated is not None and len(stated.parameters) >= len(case.parameters):
+            not_learnt[case.name] = f"the system's file already has a reference for it (line {stated.line})"
             continue
-        references.append(Learnt(case, reached))
-        for host, share in reached.outliers.items():
+        places = np.searchsorted(fleet.cases, numbers_of[case.key])
+        reached = _reached(case, places, fleet, samples.hosts, (len(cases), loss))
+        if isinstance(reached, str):
+            not_learnt[case.name] = reached
+            continue
+        references.append(reached[0])
+        for host, share in reached[1].items():
             outliers.setdefault(host, []).append((case.name, share))
-    return Baseline(tuple(references), not_learnt, outliers, titles)
+    return Baseline(references, not_learnt, outliers, {case.name: case.title for case in cases})
+
+
+def _reached(
+    case: Case, places: Ints, fleet: Fleet, names: Sequence[str], wanted: tuple[int, float]
+) -> tuple[Learnt, dict[str, float]] | str:
+    """Return the reference of a *case*, and the hosts that it leaves out; or why nothing was learnt.
+
+    *places* are those in the *fleet* of what was measured of the case; *wanted* are the number of references and
+    the loss that each should detect.
+    """
+    rows = (fleet.case_levels[places] + fleet.centres[places][:, None]).astype(np.float32)
+    of_fleet = middles(rows).astype(np.float64)
+    hosts = np.flatnonzero(np.isfinite(of_fleet))
+    if len(hosts) < FEWEST_HOSTS:
+        return (
+            f"{len(hosts)} hosts have it, {FEWEST_HOSTS} are needed"
+            if len(hosts)
+            else "its values are not above 0"
+        )
+    level, part = of_fleet[hosts], fleet.series_of[int(fleet.cases[places[0]])]
+    prior = math.hypot(part.spread, part.deviation)
+    groups = questions.two_groups(level, prior)
+    if groups is not None and not groups.is_minority:
+        better, worse = (folded([names[h] for h in hosts[side]]) for side in (~groups.worse, groups.worse))
+        apart = f"{-100 * math.expm1(-groups.apart):.1f} % apart"
+        return f"two groups of hosts, {apart}, name the right one with --hosts: {better} or {worse}"
+    spread = questions.spread_of(level, prior, PRIOR_FREEDOM)
+    good = int(np.count_nonzero(spread.good))
+    wide = np.array([spread.deviation * math.sqrt(1 + 1 / max(good, 1))])
+    limits = questions.limits(wide, np.array([spread.freedom]), wanted[0], -math.log1p(-wanted[1]))
+    limit = -math.expm1(-float(limits[0][0]))
+    if limit > PASS_SIGHT:
+        detected = f"only a loss of {100 * limit:.0f} % would be detected"
+        return f"good hosts differ too much, or {good} hosts are too few: {detected}"
+    noises = fleet.noise[places][np.isfinite(fleet.noise[places])]
+    repetitions = np.nansum(fleet.repetitions[places][:, hosts[spread.good]]) / max(good, 1)
+    sign = 1.0 if case.better == "lower" else -1.0
+    error = max(float(np.median(noises)), LEAST_NOISE) if len(noises) else PRIOR_NOISE
+    reference = Learnt(case, math.exp(sign * spread.centre), limit, error, good, float(repetitions))
+    left_out = np.flatnonzero(~spread.good).tolist()
+    return reference, {names[hosts[h]]: math.expm1(sign * (level[h] - spread.centre)) for h in left_out}
 
 
 def _ends_of_curves(cases: Sequence[Case]) -> list[Case]:
@@ -139,52 +175,6 @@ def _ends_of_curves(cases: Sequence[Case]) -> list[Case]:
         ordered = sorted(curve, key=lambda case: case.parameters["size_bytes"])
         kept += ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
     return kept
-
-
-def _why_not(reached: Level | None, case: Case, hosts: int, system: System) -> str:
-    """Return why there is no reference of a case, or an empty string."""
-    own = system.reference(case.check, case.metric, case.parameters)
-    if own is not None and len(own.parameters) >= len(case.parameters):
-        return f"the system's file already has a reference for it (line {own.line})"
-    if reached is None and hosts < FEWEST_HOSTS:
-        return f"{hosts} hosts have it, {FEWEST_HOSTS} are needed"
-    if reached is None:
-        return "its values are not above 0"
-    return ""
-
-
-def _too_wide(reached: Level) -> str:
-    """Return why a reference would only find large losses."""
-    visible = f"only a loss of {100 * reached.visible:.0f} % would be detected"
-    if reached.more_repetitions:
-        return (
-            f"its repetitions differ too much: {visible}; {reached.more_repetitions} more of each host are needed"
-        )
-    return f"good hosts differ too much, or {reached.hosts} hosts are too few to tell: {visible}"
-
-
-class _Teacher(Struct, frozen=True):
-    """The repetitions since each host's last change of some cases that are one for references, *case*.
-
-    *hosts* are the numbers of the hosts, and *session* are the variance of a single session beyond a level, and
-    its degrees of freedom.
-    """
-
-    case: Case
-    values: Groups
-    hosts: NDArray[np.int32]
-    session: tuple[float, float]
-
-
-def _teacher(samples: SamplesTable, case: Case, numbers: Sequence[int]) -> _Teacher | None:
-    """Return the repetitions of some cases that a reference can be learnt from, None if there are none."""
-    good, hosts, session, times = samples.good(numbers)
-    if not len(good):
-        return None
-    newest = host_level.newest(good, session, times)
-    counts = good.sums(newest.rows.astype(np.int64))
-    current = Groups(good.values[newest.rows], counts)
-    return _Teacher(case, current, hosts, newest.session_variance)
 
 
 def without(text: str) -> str:
