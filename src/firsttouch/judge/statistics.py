@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistical inference: robust scales, distributions, tests, intervals and corrections.
+"""Statistical inference: rounding, pooled variances, and tails of distributions.
 
 Everything that the rooms above need of it is here once, without a domain: arrays of values go in, probabilities,
 quantiles and deviations come out. The tests compare each function with SciPy, which is not needed at run time.
@@ -9,50 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from firsttouch.judge.groups import Bools, Floats, Ints, medians
+from firsttouch.judge.groups import Floats, Ints
 
-#: Median of the absolute value of a standard normal variable.
-NORMAL_MEDIAN = 0.6745
-#: Values farther from a centre than this many deviations are drawn near (see :func:`robust_location`).
-HUBER = 1.5
 #: The decimal places of a value that is taken for rounded.
 _MOST_DECIMALS = 6
-
-# ----------------------------------------------------------------------
-# Location and scale without outliers
-
-
-def robust_deviation(differences: Floats) -> float:
-    """Return the standard deviation of normal values from their *differences* to a centre (any shape)."""
-    return float(medians(np.abs(differences).ravel())) / NORMAL_MEDIAN
-
-
-def robust_variance(values: Floats) -> float:
-    """Return the variance around the median, with values beyond 2.5 deviations drawn near."""
-    distances = np.abs(values - medians(values))
-    return float((np.minimum(distances, 2.5 * robust_deviation(distances)) ** 2).mean())
-
-
-def robust_location(rows: Floats, deviation: float) -> Floats:
-    """Return Huber's location of each row (P. J. Huber, Robust estimation of a location parameter, 1964).
-
-    It is the mean after values beyond :data:`HUBER` times *deviation*, the standard deviation of a value, are
-    drawn near.
-    """
-    if rows.shape[1] == 1:
-        return rows[:, 0]
-    centre = medians(rows)
-    if rows.shape[1] > 2:
-        for _ in range(8):
-            near = np.maximum(rows, (centre - HUBER * deviation)[:, None])
-            centre = np.minimum(near, (centre + HUBER * deviation)[:, None]).mean(axis=1)
-    return centre
 
 
 def decimal_step(values: Floats) -> float:
@@ -78,20 +43,6 @@ def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
     freedom = sum(len(values) - 1 for values in groups)
     squares = sum(float(np.sum(np.square(np.array(values) - np.mean(values)))) for values in groups)
     return (squares / freedom if freedom else 0.0), freedom
-
-
-# ----------------------------------------------------------------------
-# The normal distribution and Student's
-
-
-@cache
-def truncated_deviation(share: float) -> float:
-    """Return the standard deviation of the middle *share* (above 0) of a standard normal distribution."""
-    if share >= 1:
-        return 1.0
-    normal = NormalDist()
-    end = normal.inv_cdf((1 + share) / 2)
-    return math.sqrt(1 - 2 * end * normal.pdf(end) / share)
 
 
 def normal_tails(distance: Floats) -> Floats:
@@ -170,67 +121,6 @@ def _student_within(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
-# ----------------------------------------------------------------------
-# The logarithm of a mean square: its mean and variance are digamma and trigamma of half its degrees of freedom
-
-
-def digamma(x: Floats) -> Floats:
-    """Return the logarithmic derivative of the gamma function (asymptotic series after six steps up)."""
-    steps = sum(1 / (x + i) for i in range(6))
-    y = x + 6
-    result: Floats = np.log(y) - 1 / (2 * y) - 1 / (12 * y**2) + 1 / (120 * y**4) - steps
-    return result
-
-
-def trigamma(x: Floats) -> Floats:
-    """Return the derivative of the digamma function."""
-    steps = sum(1 / (x + i) ** 2 for i in range(6))
-    y = x + 6
-    result: Floats = 1 / y + 1 / (2 * y**2) + 1 / (6 * y**3) - 1 / (30 * y**5) + steps
-    return result
-
-
-def trigamma_inverse(value: float) -> float:
-    """Return the argument, from 0.001 to a million, at which the trigamma function is *value*."""
-    low, high = 1e-3, 1e6
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        if float(trigamma(np.array(middle))) > value:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-# ----------------------------------------------------------------------
-# Signs: the binomial distribution. Exact for values of any distribution (W. J. Conover, Practical nonparametric
-# statistics, 1971).
-
-
-def sign_test(changes: Floats) -> float:
-    """Return the two-sided probability of signs of *changes* as uneven as these; zeros do not count."""
-    up, down = int((changes > 0).sum()), int((changes < 0).sum())
-    return min(1.0, 2 * float(_coin_tails(up + down)[min(up, down)]))
-
-
-def median_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
-    """Return the two values that hold the median with at least this *confidence*, None for too few values."""
-    rank = int(np.searchsorted(_coin_tails(len(values)), (1 - confidence) / 2, side="right"))
-    if not rank:
-        return None
-    ordered = np.sort(values)
-    return float(ordered[rank - 1]), float(ordered[-rank])
-
-
-@lru_cache(maxsize=64)
-def _coin_tails(count: int) -> Floats:
-    """Return the probabilities that at most 0, 1, ... up to half of *count* coins show heads."""
-    heads = np.arange(1, count // 2 + 1)
-    ways = np.concatenate([[0.0], np.cumsum(np.log((count - heads + 1) / heads))])
-    tails: Floats = np.cumsum(np.exp(ways - count * math.log(2)))
-    return tails
-
-
 def binomial_tail(count: Ints, trials: Ints, probability: Floats) -> Floats:
     """Return an upper bound of the probability of at least *count* successes in *trials*.
 
@@ -243,42 +133,3 @@ def binomial_tail(count: Ints, trials: Ints, probability: Floats) -> Floats:
         failing / np.maximum(1 - probability, 1e-12)
     )
     return np.where(share <= probability, 1.0, np.exp(-trials * divergence))
-
-
-# ----------------------------------------------------------------------
-# Corrections for the number of tests
-
-
-def holm(chances: Floats) -> Floats:
-    """Return probabilities corrected for their number (S. Holm, A simple sequentially rejective procedure, 1979).
-
-    At most a share of p of all families of tests has a corrected probability of p or less by chance.
-    """
-    order = np.argsort(chances)
-    corrected = np.empty_like(chances)
-    corrected[order] = np.maximum.accumulate(chances[order] * np.arange(len(chances), 0, -1)).clip(max=1.0)
-    return corrected
-
-
-def beyond_chance(evidence: Floats, owners: NDArray[np.integer], chance: float) -> Bools:
-    """Return which *evidence* chance does not explain, given the number of tests of each owner.
-
-    *owners* are numbers, one for each test; NaN does not count. exp(evidence) is an e-value:
-    its mean is at most 1 if there is nothing to discover. An owner's e-values are tested together by the procedure
-    of Benjamini and Hochberg for e-values (R. Wang and A. Ramdas, False discovery rate control with e-values,
-    2022): of m tests, the k largest are beyond chance if each is at least m / (k x chance). This holds for tests
-    that depend on each other in any way: at most *chance* of the owners without a discovery have such a test.
-    """
-    beyond = np.zeros(len(evidence), dtype=np.bool_)
-    candidates = np.flatnonzero(evidence >= -math.log(chance))
-    if not len(candidates):
-        return beyond
-    tests = np.bincount(owners[np.isfinite(evidence)])
-    order = candidates[np.lexsort((-evidence[candidates], owners[candidates]))]
-    owner = owners[order]
-    rank = np.arange(len(order)) - np.searchsorted(owner, owner) + 1
-    enough = evidence[order] >= np.log(tests[owner] / (rank * chance))
-    last = np.zeros(len(tests), dtype=np.int64)
-    np.maximum.at(last, owner[enough], rank[enough])
-    beyond[order] = rank <= last[owner]
-    return beyond
