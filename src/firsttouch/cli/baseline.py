@@ -22,7 +22,7 @@ from firsttouch.systems.definition import load
 
 EXAMPLES = f"""\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
-  firsttouch baseline --system amd-opteron results/ --loss 3        (detect hosts that lose 3 % of a metric)
+  firsttouch baseline --system amd-opteron results/ --loss 3        (fail hosts that lose more than 3 % of a metric)
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 
@@ -41,7 +41,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     options.add(parser, "--system", required=True, help="the system whose file gets the references")
     options.add(parser, "records")
-    detected = "the loss to detect: 5 or 5%% (default: 5)"
+    detected = "the smallest tolerance, beyond which a host fails: 5 or 5%% (default: 5)"
     parser.add_argument("--loss", type=loss, default=DOUBTFUL_LOSS, metavar="PERCENT", help=detected)
     options.add(parser, "--hosts", help="learn from these hosts only: n[1-8],m2")
     options.add(parser, "--output", type=str, help="write FILE instead of the system's; - prints")
