@@ -57,8 +57,8 @@ from verdict import below, paper, repository
 
 from firsttouch.judge import samples_table
 from firsttouch.judge.baseline import learnt, put
-from firsttouch.judge.findings import Findings
 from firsttouch.judge.constants import MOST_REPETITIONS
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record, columns

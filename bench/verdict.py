@@ -33,9 +33,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from firsttouch.judge.fleet_level import LOSS, Level
 
 from firsttouch.judge import fleet_level, sprt
-from firsttouch.judge.fleet_level import LOSS, Level
 from firsttouch.judge.judging import MOST_REPETITIONS
 
 ROOT = Path(__file__).resolve().parents[1]

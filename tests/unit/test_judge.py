@@ -33,7 +33,7 @@ NOTHING_LOST: Callable[..., float] = lambda *_: 0.0  # noqa: E731
 
 
 def cases_of(nodes=2):
-    """Return the cases of a host: check, metric, unit, good value and parameters, with the parts that they show."""
+    """Return the cases of a host: check, metric, unit, good value, parameters, and the parts shown."""
     cases = []
     for node in range(nodes):
         for bank in range(nodes):

@@ -22,7 +22,7 @@ from firsttouch.systems.definition import load
 
 EXAMPLES = f"""\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
-  firsttouch baseline --system amd-opteron results/ --loss 3        (fail hosts that lose more than 3 % of a metric)
+  firsttouch baseline --system amd-opteron results/ --loss 3       (fail hosts that lose more than 3 % of a metric)
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
 

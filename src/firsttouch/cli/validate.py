@@ -12,7 +12,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
-from firsttouch.judge.verdict import ORDER, PartFinding, conclusion, worst
+from firsttouch.judge.verdict import ORDER, PartFinding, Word, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.report import inputs
 from firsttouch.systems.definition import load
@@ -61,6 +61,13 @@ def _explained(findings: Sequence[PartFinding]) -> Iterator[str]:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
+def _only(host: str | None, words: dict[str, Word]) -> dict[str, Word]:
+    """Return the word of a *host*, or all; raises BadInput if there is no such host."""
+    if host and host not in words:
+        raise BadInput(f"--explain {host}: no such host: there are {first_of([*words], _NAMED)}")
+    return {host: words[host]} if host else words
+
+
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
@@ -68,10 +75,7 @@ def run(args: argparse.Namespace) -> int:
     ahead = gathered.ahead(system.name)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity}
     brief = len(fleet.samples.counts) > MOST_RESULTS
-    if args.explain and args.explain not in words:
-        raise BadInput(f"--explain {args.explain}: no such host: there are {first_of([*words], _NAMED)}")
-    if args.explain:
-        words = {args.explain: words[args.explain]}
+    words = _only(args.explain, words)
     hosts = [fleet.of(host) for host, word in words.items() if not brief or args.explain or word in _DETAILED]
     explained = fleet.explain(fleet.number[args.explain]) if args.explain in fleet.number else ()
     status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from firsttouch import documents
 from firsttouch.documents import Table
@@ -57,7 +57,7 @@ class Rule(Table, frozen=True):
     #: A check of which a count fails, and one of which cases are missing, with parameters.
     fails: str = ""
     missing: str = ""
-    where: dict[str, Any] = {}
+    where: Mapping[str, Any] = field(default_factory=dict)
     #: A setting of the host with its range.
     setting: str = ""
     at_least: float = -math.inf
@@ -251,12 +251,11 @@ def _slow_pus(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
         return {}
     cores: dict[int, dict[str, float]] = {}
     for finding in symptoms.findings:
-        if (finding.check, finding.metric, finding.verdict) == ("cores", "slow_cores", "fail"):
-            if "pu" in finding.case:
-                pu, chain = finding.case["pu"], str(finding.case.get("chain", "registers"))
-                of_pu, core_part = cores.setdefault(pu, {}), _CORES.get(chain, "")
-                loss = symptoms.values.get(loss_state(pu, chain), 0.0)
-                of_pu[core_part] = max(of_pu.get(core_part, 0.0), loss)
+        is_slow = (finding.check, finding.metric, finding.verdict) == ("cores", "slow_cores", "fail")
+        if is_slow and "pu" in finding.case:
+            pu, chain = finding.case["pu"], str(finding.case.get("chain", "registers"))
+            of_pu, core_part = cores.setdefault(pu, {}), _CORES.get(chain, "")
+            of_pu[core_part] = max(of_pu.get(core_part, 0.0), symptoms.values.get(loss_state(pu, chain), 0.0))
     first = {pu: next((p for p in _CORES.values() if p in of_pu), "") for pu, of_pu in cores.items()}
     pus = sorted(pu for pu, core_part in first.items() if core_part == rule.slow_pus)
     if not pus:

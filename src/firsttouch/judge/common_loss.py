@@ -15,8 +15,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.groups import Floats, Ints
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.units import percent
 
 #: Fewer hosts that lose alike may be a coincidence.

@@ -11,7 +11,7 @@ from typing import Final
 #: The share of validations in which a good host fails, and in which it is suspect.
 FAIL_TAIL: Final = 4e-4
 SUSPECT_TAIL: Final = 4e-3
-#: A loss that is smaller never fails or blames a host: 2.5 % and less are within what good hosts differ by for years.
+#: A smaller loss never blames a host: good hosts differ by as much for years.
 LEAST_LOSS: Final = 0.025
 #: A host that seems to lose this much does not pass while its limit is too wide to tell.
 DOUBTFUL_LOSS: Final = 0.05
@@ -29,8 +29,8 @@ UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
 MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
 #: Bad sessions of an intermittent host.
 INTERMITTENT_SESSIONS: Final = 3
-#: A bank with a smaller share of its theoretical bandwidth is suspect whatever its siblings reach. The hosts of the
-#: publications reach 45 to 90 % with all their PUs (thesis, chapter 4; J. D. McCalpin's results of STREAM).
+#: A bank with a smaller share of its theoretical bandwidth is suspect whatever its siblings reach. The
+#: publications' hosts reach 45 to 90 % with all their PUs (thesis, chapter 4; J. D. McCalpin's results of STREAM).
 LEAST_OF_THEORY: Final = 0.33
 
 # ----------------------------------------------------------------------
@@ -43,8 +43,8 @@ MOST_BAD: Final = 0.4
 HUBER: Final = 1.5
 #: Median of the absolute value of a standard normal variable.
 NORMAL_MEDIAN: Final = 0.6745
-#: Deviations of good hosts beyond which a host does not show their spread (F. R. Hampel, The breakdown points of the
-#: mean combined with some rejection rules, 1985).
+#: Deviations of good hosts beyond which a host does not show their spread (F. R. Hampel, The breakdown points of
+#: the mean combined with some rejection rules, 1985).
 OUTLIER: Final = 3.0
 #: The probability of a Student variable that a detection needs on top of its limit: 95 %.
 DETECTED: Final = 1.645
@@ -61,8 +61,9 @@ GROUPS_APART: Final = 4.0
 # ----------------------------------------------------------------------
 # What measured fleets show
 
-#: The spread of good hosts, as a prior: about 1 % in memory rates (bench/real_fleets.py; B. Acun et al., Variation
-#: among processors under Turbo Boost, ICS 2016, have up to 4 % for clocks), and the degrees of freedom of this prior.
+#: The spread of good hosts as a prior, with its degrees of freedom: about 1 % in memory rates
+#: (bench/real_fleets.py), and up to 4 % for clocks (B. Acun et al., Variation among processors under Turbo Boost,
+#: ICS 2016).
 PRIOR_SPREAD, PRIOR_FREEDOM = 0.012, 4.0
 #: The noise of a repetition if none was repeated, with its degrees of freedom.
 PRIOR_NOISE: Final = 0.02

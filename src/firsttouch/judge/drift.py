@@ -19,8 +19,7 @@ from msgspec import Struct, field
 from firsttouch.errors import BadInput, did_you_mean, first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.host.memory_modules import socket_of_slot
-from firsttouch.judge.verdict import Divided
-from firsttouch.judge.verdict import natural
+from firsttouch.judge.verdict import Divided, natural
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record, to_frame
 

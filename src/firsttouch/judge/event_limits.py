@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.host.cpusets import parse_list
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.groups import Bools, Floats
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case

@@ -40,7 +40,7 @@ from firsttouch.judge.verdict import (
 )
 from firsttouch.records.cases import Case, grouped
 from firsttouch.systems.references import FACTS, Reference
-from firsttouch.units import Better, percent, quantity, quantity_range
+from firsttouch.units import percent, quantity, quantity_range
 
 if TYPE_CHECKING:
     import polars as pl
@@ -176,13 +176,14 @@ class Findings(Struct, frozen=True, dict=True):
     is one of the *words* as numbers, *by* the reference that decided (3: none), with its loss as a multiple of the
     limit (*evidence*, NaN: not compared), and about how many *more* repetitions would decide it (0: none would).
 
-    *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too small
-    losses would not be seen. By the number of the case, *references* are the system's and the fleet's, *visible* is
-    the smallest loss that the comparison with the fleet finds, and *divided* has two groups of hosts. By the number
-    of the row, *own* has the host's own level as a reference, *intermittent* says how often a host was bad that is
-    good in most sessions, and *awaiting_session* has rows that fail unless the next session is good. *updates* are
-    lines about hosts that changed together. *wanted* marks rows that another repetition may decide. *missing*
-    names, by host, what should have been measured and was not, with the reason.
+    *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too
+    small losses would not be seen. By the number of the case, *references* are the system's and the fleet's,
+    *visible* is the smallest loss that the comparison with the fleet finds, and *divided* has two groups of
+    hosts. By the number of the row, *own* has the host's own level as a reference, *intermittent* says how
+    often a host was bad that is good in most sessions, and *awaiting_session* has rows that fail unless the
+    next session is good. *updates* are lines about hosts that changed together. *wanted* marks rows that
+    another repetition may decide. *missing* names, by host, what should have been measured and was not, with
+    the reason.
     """
 
     samples: SamplesTable

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges samples by a system's references, by the fleet, and by each host's own best level.
 
-Three questions are kept apart: is a part of a host below what was promised (the system's references), is it unlike
-its siblings, and is it unlike itself in its best stable period (:mod:`firsttouch.judge.part_judge`)? A host fails if
-one of them is certain. Counts, wrong answers and other exact values decide at once.
+Three questions are kept apart: is a part of a host below what was promised (the system's references), is it
+unlike its siblings, and is it unlike itself in its best stable period (:mod:`firsttouch.judge.part_judge`)? A host
+fails if one of them is certain. Counts, wrong answers and other exact values decide at once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct, field
-from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.host.host_lists import folded
@@ -46,8 +44,8 @@ from firsttouch.judge.findings import (
     Measured,
 )
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
-from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
 from firsttouch.judge.part_judge import OWN as BY_OWN
+from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import student_quantile
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
@@ -266,7 +264,9 @@ class _Rows:
         without = newest < session[ends]
         self.words[groups][without], self.more[groups][without] = INVALID, 1
 
-    def _case_by_fleet(self, number: int, place: int, fleet: Fleet, judged: Judged) -> None:
+    def _case_by_fleet(  # noqa: PLR0915
+        self, number: int, place: int, fleet: Fleet, judged: Judged
+    ) -> None:
         samples, case = self._samples, self._samples.cases[number]
         groups = samples.groups(number)
         host = samples.host[groups]
@@ -333,7 +333,7 @@ class _Rows:
                 by[row] = FLEET if self.references[number][1] else by[row]
                 self.intermittent[groups.start + row] = f"intermittent: bad in {bad} of {total} sessions"
 
-    def _own_reference(
+    def _own_reference(  # noqa: PLR0917
         self, number: int, place: int, fleet: Fleet, judged: Judged, host: int, limit: float
     ) -> Reference:
         """Return a host's own level in a case as a reference."""
@@ -397,9 +397,9 @@ class _Rows:
                     more[row] = 0 if word == FAIL else max(1, len(values))
             elif good[0] and stated.line and words[row] < SUSPECT:
                 words[row], by[row] = SUSPECT, SYSTEM
-            if samples.busy_pus is not None and bad[0] and by[row] == SYSTEM:
-                if (samples.busy_pus[chosen][self.now[chosen]] >= BUSY).all():
-                    words[row], more[row] = INVALID, 1
+            is_busy = samples.busy_pus is not None and (samples.busy_pus[chosen][self.now[chosen]] >= BUSY).all()
+            if is_busy and bad[0] and by[row] == SYSTEM:
+                words[row], more[row] = INVALID, 1
         self.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
 
     def _together(self, judged: Judged, place_of: Mapping[int, int], excess: Floats, errors: Floats) -> None:
@@ -432,7 +432,9 @@ class _Rows:
         row: int = groups.start + int(np.searchsorted(self._samples.host[groups], host))
         return row
 
-    def _add(self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int) -> None:
+    def _add(  # noqa: PLR0917
+        self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int
+    ) -> None:
         """Add a finding about a part, unless a worse one is there."""
         part = judged.series.part
         findings = self.parts.setdefault(host, [])
@@ -442,7 +444,7 @@ class _Rows:
             return
         findings.append(self._finding(judged, host, question, loss, limit, word))
 
-    def _finding(
+    def _finding(  # noqa: PLR0917
         self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int
     ) -> PartFinding:
         part = judged.series.part
@@ -523,8 +525,8 @@ class _Rows:
             )
             word = "lost" if change > 0 else "gained"
             self.updates.append(
-                f"an update: {len(names)} of {len(samples.hosts)} hosts {word} {100 * abs(math.expm1(-change)):.1f} % "
-                f"together, {first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
+                f"an update: {len(names)} of {len(samples.hosts)} hosts {word} "
+                f"{100 * abs(math.expm1(-change)):.1f} % together, {first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
             )
 
     def _note_groups(self, judged: Judged) -> None:

@@ -10,6 +10,7 @@ A loss is a logarithm, above 0 if a value is worse than usual. The steps, each a
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -214,11 +215,11 @@ def of_hosts(values: Floats, host: Ints, hosts: int) -> Floats:
 class Stretches(Struct, frozen=True):
     """The levels of each host (rows) in its stretches of sessions without a change.
 
-    *begin* is the first session of the newest stretch of each host, *size* its number of sessions, and *level* what
-    the host reaches in it (NaN: not measured). *best* is the level of the best earlier stable stretch (NaN: none),
-    *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is the last session before the
-    newest stretch (-1: none). *last* is the newest session alone if it is apart from the stretch before.
-    *noise* is the standard deviation of a session for each host, with *freedom*.
+    *begin* is the first session of the newest stretch of each host, *size* its number of sessions, and
+    *level* what the host reaches in it (NaN: not measured). *best* is the level of the best earlier stable
+    stretch (NaN: none), *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is
+    the last session before the newest stretch (-1: none). *last* is the newest session alone if it is apart
+    from the stretch before. *noise* is the standard deviation of a session for each host, with *freedom*.
     """
 
     begin: Ints
@@ -254,7 +255,7 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     return pooled, np.maximum(own, pooled), known
 
 
-def stretches(
+def stretches(  # noqa: PLR0917
     loss: Floats, sessions: Sessions, noise: Floats, freedom: float, least: int, stable: int
 ) -> Stretches:
     """Return the newest stretch of each host and its best stable one before.
@@ -317,7 +318,9 @@ def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[
     return first[place], np.where(np.isnan(chance), 1.0, chance)
 
 
-def _divide(result: Stretches, host: int, row: Floats, measured: Ints, least: int, stable: int) -> None:
+def _divide(  # noqa: PLR0917
+    result: Stretches, host: int, row: Floats, measured: Ints, least: int, stable: int
+) -> None:
     """Set the stretches of a *host* whose level changed; *row* are its losses, *measured* its sessions."""
     noise, freedom = result.noise[host : host + 1], float(result.freedom[host])
     # A single disturbed session is no change, the newest one included.
@@ -336,7 +339,7 @@ def _divide(result: Stretches, host: int, row: Floats, measured: Ints, least: in
 
     divide(0, len(row))
     ends.sort()
-    parts = list(zip(ends[:-1], ends[1:], strict=True))
+    parts = list(itertools.pairwise(ends))
     begin, end = parts[-1]
     result.begin[host], result.size[host] = measured[begin], end - begin
     newest = row[begin:end]

@@ -18,8 +18,8 @@ from msgspec.structs import asdict
 from firsttouch.campaign.results import missing
 from firsttouch.campaign.state import State
 from firsttouch.judge import drift, judging, samples_table, verdict_log
-from firsttouch.judge.findings import Findings
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, exit_status, status, worst_first
 from firsttouch.records.cases import Case

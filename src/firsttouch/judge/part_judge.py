@@ -129,7 +129,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             columns.append((number, now, _centre(case, row), case.noise, counts))
         # The rows of many cases are large, and were used.
         prepared[part] = replace(p, losses=replace(p.losses, cases=p.losses.cases[:0]))
-    replaced = _replaced([*prepared.values()], sessions)
+    replaced = _replaced([*prepared.values()])
     for part in single:
         judged.append(_judge(part, prepared[part], sessions, replaced, tests, fleet=fleet))
         of_case.update(dict.fromkeys(part.cases, judged[-1]))
@@ -237,8 +237,8 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     return _Prepared(losses, found, counted, newest, awaiting, changes, updated, noise, least)
 
 
-def _replaced(series_of_host: Sequence[_Prepared], sessions: Sessions) -> Bools:
-    """Return which hosts changed in most of their parts at once, for better and worse: they have other parts now."""
+def _replaced(series_of_host: Sequence[_Prepared]) -> Bools:
+    """Return which hosts have other parts: most series changed at once, for better and worse."""
     begins = np.array([p.found.begin for p in series_of_host])
     changes = np.nan_to_num(np.array([p.changes for p in series_of_host]))
     is_changed = changes != 0
@@ -345,7 +345,7 @@ def _newest(flags: Bools, loss: Floats, sessions: Sessions) -> Bools:
 
 
 def _awaiting(found: Stretches, tests: float, updated: Sequence[Update]) -> Bools:
-    """Return the hosts that were stable, and are bad in their newest session only, beyond what an update explains."""
+    """Return the hosts that were stable, and are bad in their newest session only, beyond an update."""
     change = np.where(found.size > STABLE_SESSIONS, found.last - found.level, np.nan)
     deviation = found.noise * np.sqrt(1 + 1 / np.maximum(found.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(found.freedom, 1.0), tests, LEAST_LOSS)[0]
@@ -398,7 +398,7 @@ def _explain(judged: Sequence[Judged]) -> None:
             return
         bad = (cause.words >= SUSPECT) & (effect.words > PASS)
         for host in np.flatnonzero(bad).tolist():
-            loss, limit = effect.answer(host)
+            loss, _ = effect.answer(host)
             if not loss > factor * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
                 effect.words[host] = PASS
 
@@ -466,9 +466,7 @@ def _alone(
         with np.errstate(invalid="ignore"):
             words[place] = np.where(losses[place] > unusual[0], SUSPECT, PASS)
             for host in np.flatnonzero(losses[place] > fail[0]).tolist():
-                words[place, host] = (
-                    FAIL if _is_lasting(table, number, host, fail[0], losses[place, host]) else UNDECIDED
-                )
+                words[place, host] = FAIL if _is_lasting(table, number, host, fail[0]) else UNDECIDED
     return words, losses, limits, sight
 
 
@@ -480,8 +478,8 @@ def _await_repetitions(judged: Judged, table: SamplesTable) -> None:
     answer = judged.answers[SIBLINGS]
     fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions == 1)
     for host in np.flatnonzero(fails).tolist():
-        loss, limit = float(answer.loss[host]), float(answer.limit[host])
-        if not any(_is_lasting(table, number, host, limit, loss) for number in cases if _has(table, number, host)):
+        limit = float(answer.limit[host])
+        if not any(_is_lasting(table, number, host, limit) for number in cases if _has(table, number, host)):
             judged.words[host] = UNDECIDED
 
 
@@ -489,7 +487,7 @@ def _has(table: SamplesTable, number: int, host: int) -> bool:
     return host in table.host[table.groups(number)]
 
 
-def _is_lasting(table: SamplesTable, number: int, host: int, limit: float, loss: float) -> bool:
+def _is_lasting(table: SamplesTable, number: int, host: int, limit: float) -> bool:
     """Return whether a metric alone is bad in nearly all repetitions of a host: one or two may be disturbed."""
     groups = table.groups(number)
     group = groups.start + int(np.searchsorted(table.host[groups], host))

@@ -85,7 +85,7 @@ def _grouped(keys: Mapping[int, tuple[Part, str]]) -> Iterator[tuple[tuple[Part,
     return iter(grouped(keys, lambda number: keys[number]).items())
 
 
-def kind_of(case: Case) -> str:
+def kind_of(case: Case) -> str:  # noqa: PLR0911 - a list of rules
     """Return what a case measures: its class of metrics."""
     check = checks().get(case.check)
     if check is not None and check.kind == "aligner":

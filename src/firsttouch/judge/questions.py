@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions about each part of each host: is it unlike its siblings, and is it unlike itself?
+"""Compares each part of each host with its siblings, and with itself.
 
 (The third one, whether it is below what was promised, needs no fleet: :mod:`firsttouch.judge.judging`.) All
 answers have the same form: a loss, the limit beyond which chance and nature do not explain it, and the smallest
@@ -26,19 +26,17 @@ from firsttouch.judge.constants import (
     NORMAL_MEDIAN,
     OUTLIER,
     PRIOR_FREEDOM,
-    PRIOR_SPREAD,
-    STABLE_SESSIONS,
     SUSPECT_TAIL,
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
 from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import Sessions, Stretches
-from firsttouch.judge.statistics import student_quantile, student_quantiles
+from firsttouch.judge.statistics import student_quantiles
 
 
 class Spread(Struct, frozen=True):
-    """What good hosts reach: their *centre*, its *deviation* with degrees of *freedom*, and which hosts are *good*."""
+    """What *good* hosts (a mask) reach: their *centre*, and their *deviation* with its degrees of *freedom*."""
 
     centre: float
     deviation: float
@@ -49,11 +47,11 @@ class Spread(Struct, frozen=True):
 def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
     """Return the spread of the good ones of some hosts with these *levels*.
 
-    Up to :data:`MOST_BAD` of them may be bad. The shortest interval that holds the others gives a first centre and
-    deviation (P. J. Rousseeuw and A. M. Leroy, Robust regression and outlier detection, 1987, 4.3), and hosts within
-    :data:`OUTLIER` deviations the final ones. The variance is shrunk towards the *prior* deviation with its degrees
-    of *freedom* (G. K. Smyth, Linear models and empirical Bayes methods, 2004), so that few hosts are not judged
-    by few degrees of freedom.
+    Up to :data:`MOST_BAD` of them may be bad. The shortest interval that holds the others gives a first
+    centre and deviation (P. J. Rousseeuw and A. M. Leroy, Robust regression and outlier detection, 1987,
+    4.3), and hosts within :data:`OUTLIER` deviations the final ones. The variance is shrunk towards the
+    *prior* deviation with its degrees of *freedom* (G. K. Smyth, Linear models and empirical Bayes methods,
+    2004), so that few hosts are not judged by few degrees of freedom.
     """
     count = len(levels)
     ordered = np.sort(levels)
@@ -148,7 +146,7 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
 
 
 class Update(Struct, frozen=True):
-    """Hosts whose level changed together: their numbers, the *change* (a loss), and *begin* and *end* (sessions)."""
+    """Hosts (numbers) whose level changed together by *change* (a loss), from session *begin* to *end*."""
 
     hosts: Ints
     change: float
@@ -192,7 +190,7 @@ def updates(found: Stretches, sessions: Sessions, changes: Floats) -> list[Updat
     return result
 
 
-def compared_with_itself(
+def compared_with_itself(  # noqa: PLR0917
     found: Stretches,
     sessions: Sessions,
     loss: Floats,
@@ -228,7 +226,7 @@ def compared_with_itself(
 
 
 def _of_siblings(found: Stretches, sessions: Sessions, loss: Floats, host: int) -> float:
-    """Return what most other hosts lost since the best period of a *host*, 0.0 if few were measured then and now."""
+    """Return what most other hosts lost since the best period of a *host*, 0.0 if few were measured."""
     begin, end, now = sessions.time[[found.best_begin[host], found.best_end[host], found.begin[host]]]
     around = sessions.interval
     usable = np.isfinite(loss) & (sessions.host != host)

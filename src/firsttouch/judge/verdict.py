@@ -22,8 +22,8 @@ from firsttouch.systems.references import Reference
 from firsttouch.units import Better, number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
-#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but short
-#: of a fail; or something is missing.
+#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but
+#: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 #: Verdict -> exit status of a command and of a job.
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
@@ -108,9 +108,10 @@ class PartFinding(Struct, frozen=True):
 class Finding(Struct, frozen=True):
     """The verdict of one metric in one case of one host, and *why*.
 
-    *values* are those of the repetitions that count, oldest first, in *unit*, and *value* is their median. *case*
-    are the parameters that name the case, and *title* is the case in words.
-    *evidence* is the loss as a multiple of its limit, None if none was compared. *more* repetitions, about, decide a finding that is neither a pass nor a fail (0: none would).
+    *values* are those of the repetitions that count, oldest first, in *unit*, and *value* is their median.
+    *case* are the parameters that name the case, and *title* is the case in words. *evidence* is the loss as
+    a multiple of its limit, None if none was compared. *more* repetitions, about, decide a finding that is
+    neither a pass nor a fail (0: none would).
     """
 
     check: str
