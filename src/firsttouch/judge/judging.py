@@ -526,7 +526,8 @@ class _Rows:
             word = "lost" if change > 0 else "gained"
             self.updates.append(
                 f"an update: {len(names)} of {len(samples.hosts)} hosts {word} "
-                f"{100 * abs(math.expm1(-change)):.1f} % together, {first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
+                f"{100 * abs(math.expm1(-change)):.1f} % together, "
+                f"{first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
             )
 
     def _note_groups(self, judged: Judged) -> None:
