@@ -109,7 +109,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 {"memory 0": {"bandwidth": 0.875}},
                 *("fail", r"(bank|NUMA node) 0\b", "memory channel missing"),
                 (*RATES, "stores.copy_bandwidth"),
-                later=("cause",),
+                
             ),
             Drill(
                 "bank with half of its channels",
@@ -223,7 +223,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 {"cache 3 0": {"latency": 1.3}},
                 *("fail", r"NUMA( node)? 0\b", "slow cache"),
                 ("latency.random_latency",),
-                later=("cause",),
+                
             ),
         ),
         steps=(

@@ -67,7 +67,7 @@ def _nodes(node: Any) -> Iterator[Any]:
         ("Dataset files", [manifest.Dataset]),
         ("Policies", [policies.Policy]),
         ("Memory options", [memory_options.MemoryOption]),
-        ("Causes", [causes._File, *causes._KINDS.values()]),
+        ("Causes", [causes._File]),
         ("Site checks", [site_checks.ProgramSpec]),
         ("Fleet settings", [site_settings.SiteSettings]),
     ],
