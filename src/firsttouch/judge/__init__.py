@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict: pass, undecided, suspect, invalid or fail per host and metric, with the evidence.
+"""The verdict: pass, undecided, suspect, invalid or fail per host, part and metric, with the evidence.
 
-In: records of hosts and the references of a system. Out: the verdict of each host.
+In: measurements of hosts and the references of a system. Out: the verdict of each host. In the order of the data:
 
-- ``judging``: :func:`~judging.judge` and :func:`~judging.judged`, and what to measure again
-- ``measuring``: what campaigns and the check of a host ask of the judge, as they judge nothing themselves
-- ``findings``: their result, one table of values, expectations and verdicts, which pages and exports read
+- ``samples_table``, ``groups``: the measurements of many hosts as one table
+- ``parts``, ``levels``: which part each case shows, the losses of parts by session, and the one change detector
+- ``questions``, ``part_judge``: is a part unlike its siblings, or unlike itself? Updates and groups of hosts
+- ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
+- ``event_limits``, ``common_loss``: counts of events, and a loss that most hosts share
+- ``findings``: the result, one table that pages and exports read
+- ``causes``, ``drift``: the causes of bad verdicts by causes.toml, and the configurations that explain them
 - ``verdict``, ``verdict_file``, ``verdict_log``: findings and verdicts of hosts, the last and all verdicts
-- ``baseline``: references learnt from a fleet
-- ``fleet_level``: the level that good hosts reach, outliers, and divided fleets
-- ``comparison``, ``gains``: what changed between two campaigns; the gains of scenarios over the default run
-- ``samples_table``: the measurements of many hosts as one table
-- ``sprt``, ``causes``: the sequential test, and the causes of bad verdicts
+- ``measuring``: what campaigns and the check of a host ask of the judge, as they judge nothing themselves
+- ``history``, ``comparison``, ``baseline``: changes of parts, two campaigns, and references learnt from a fleet
+- ``gains``: the gains of scenarios over the default run
+- ``constants``, ``statistics``: every constant with its source, and distributions, tests and intervals
 """
