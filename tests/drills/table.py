@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The drills: a fault of a host, and what is to be said of the host in the end.
 
-A drill that is *later* than today states the aspects that today's judge does not meet (``word``, ``part``,
-``cause``); they are strict expected failures. *shows* are the judged metrics that the fault must move, as
+*shows* are the judged metrics that the fault must move, as
 ``CHECK.METRIC``; together the drills show each judged metric of the catalogue (tests/prose).
 """
 
@@ -11,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-#: Why a drill is an expected failure.
-JUDGE_OF_PARTS = "needs the judge of parts: hardware fails in parts, and metrics are judged one by one"
 
 Fault = Mapping[str, Mapping[str, Any]]
 MEMORY = ("bandwidth.copy_bandwidth", "loaded_latency.peak_bandwidth", "loaded_latency.saturation_bandwidth")
@@ -31,7 +27,6 @@ class Drill:
     part: str
     cause: str = ""
     shows: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
     #: Other causes that may be named after the first.
     also: tuple[str, ...] = ()
     #: How many hosts of the fleet have the fault.
@@ -109,7 +104,6 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 {"memory 0": {"bandwidth": 0.875}},
                 *("fail", r"(bank|NUMA node) 0\b", "memory channel missing"),
                 (*RATES, "stores.copy_bandwidth"),
-                
             ),
             Drill(
                 "bank with half of its channels",
@@ -223,7 +217,6 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 {"cache 3 0": {"latency": 1.3}},
                 *("fail", r"NUMA( node)? 0\b", "slow cache"),
                 ("latency.random_latency",),
-                
             ),
         ),
         steps=(

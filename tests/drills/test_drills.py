@@ -16,7 +16,7 @@ from typing import Any
 import modelled_host
 import pytest
 from job import Cluster, Completed
-from table import FLEETS, JUDGE_OF_PARTS, STORED, Drill
+from table import FLEETS, STORED, Drill
 
 from firsttouch import paths
 from firsttouch.records import schema
@@ -102,36 +102,34 @@ def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     _drilled.clear()
 
 
-def _cases(aspect: str) -> list[Any]:
-    """Return the drills as parameters; one that today's judge does not meet in *aspect* must fail."""
-    later = pytest.mark.xfail(strict=True, reason=JUDGE_OF_PARTS)
+def _cases() -> list[Any]:
+    """Return the drills as parameters."""
     return [
         pytest.param(
             fleet,
             drill,
             id=f"{fleet}-{drill.name}".replace(" ", "_"),
-            marks=[later] if aspect in drill.later else [],
         )
         for fleet, plan in FLEETS.items()
         for drill in plan.drills
     ]
 
 
-@pytest.mark.parametrize(("fleet", "drill"), _cases("word"))
+@pytest.mark.parametrize(("fleet", "drill"), _cases())
 def test_the_word_and_the_status_are_right(fleets: Any, fleet: str, drill: Drill) -> None:
     drilled = fleets(fleet)
     for host in drilled.hosts_of[drill.name]:
         assert re.fullmatch(drill.word, drilled.verdicts[host]["verdict"]), drilled.lines[host]
 
 
-@pytest.mark.parametrize(("fleet", "drill"), _cases("part"))
+@pytest.mark.parametrize(("fleet", "drill"), _cases())
 def test_the_part_is_named(fleets: Any, fleet: str, drill: Drill) -> None:
     drilled = fleets(fleet)
     for host in drilled.hosts_of[drill.name]:
         assert re.search(drill.part, drilled.lines[host]), drilled.lines[host]
 
 
-@pytest.mark.parametrize(("fleet", "drill"), [case for case in _cases("cause") if case.values[1].cause])
+@pytest.mark.parametrize(("fleet", "drill"), [case for case in _cases() if case.values[1].cause])
 def test_the_cause_is_named(fleets: Any, fleet: str, drill: Drill) -> None:
     drilled = fleets(fleet)
     for host in drilled.hosts_of[drill.name]:
@@ -140,7 +138,7 @@ def test_the_cause_is_named(fleets: Any, fleet: str, drill: Drill) -> None:
         assert set(names) <= {drill.cause, *drill.also}, names
 
 
-@pytest.mark.parametrize(("fleet", "drill"), _cases("shown"))
+@pytest.mark.parametrize(("fleet", "drill"), _cases())
 def test_the_fault_moves_the_metrics_that_it_shows(fleets: Any, fleet: str, drill: Drill) -> None:
     """A drill that shows a metric must reach it: its records on this host differ from the good hosts'."""
     drilled = fleets(fleet)
