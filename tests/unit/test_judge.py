@@ -103,8 +103,8 @@ def verdicts(records, system=SYSTEM) -> dict[str, HostVerdict]:
     return {v.host: v for v in judge(records, system)}
 
 
-def words(found, *without):
-    return {v.verdict for host, v in found.items() if host not in without}
+def words(detections, *without):
+    return {v.verdict for host, v in detections.items() if host not in without}
 
 
 def failed(verdict):

@@ -126,8 +126,8 @@ def _check_text(document: documents.Document, text: str, *where: str | int) -> N
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
         if unknown := [name for name in names if name not in _FIELDS]:
-            known = ", ".join(f"{{{name}}}" for name in _FIELDS)
-            document.problem(f"unknown placeholder {{{unknown[0]}}}: there are {known}", *where)
+            placeholders = ", ".join(f"{{{name}}}" for name in _FIELDS)
+            document.problem(f"unknown placeholder {{{unknown[0]}}}: there are {placeholders}", *where)
             return
         text.format(**dict.fromkeys(_FIELDS, ""))
     except ValueError as error:

@@ -182,12 +182,12 @@ class _Steps(Struct, frozen=True):
         is_begin, rest = np.zeros(len(loss), dtype=np.bool_), loss
         newest: Stretches | None = None
         while True:
-            found = levels.stretches(rest, sessions, noise, freedom, FEWEST_SESSIONS, STABLE_SESSIONS)
-            newest = newest or found
-            if not (found.before >= 0).any():
+            timeline = levels.stretches(rest, sessions, noise, freedom, FEWEST_SESSIONS, STABLE_SESSIONS)
+            newest = newest or timeline
+            if not (timeline.before >= 0).any():
                 break
-            is_begin[found.begin[found.before >= 0]] = True
-            before = np.where(found.before >= 0, found.begin, 0)
+            is_begin[timeline.begin[timeline.before >= 0]] = True
+            before = np.where(timeline.before >= 0, timeline.begin, 0)
             rest = np.where(np.arange(len(loss)) < before[sessions.host], rest, np.nan)
         measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
         host, values = sessions.host[measured], loss[measured]
@@ -248,8 +248,8 @@ class _Steps(Struct, frozen=True):
             size, begin, level = np.full(len(counts), np.nan), self.newest.begin.copy(), self.newest.level.copy()
             size[self.host[of_turn]], begin[self.host[of_turn]] = self.size[of_turn], self.middle[of_turn]
             level[self.host[of_turn]] = self.level[of_turn]
-            found = replace(self.newest, begin=begin, level=level)
-            for update in questions.updates(found, self.sessions, size):
+            timeline = replace(self.newest, begin=begin, level=level)
+            for update in questions.updates(timeline, self.sessions, size):
                 first, last = self.sessions.time[[update.begin, update.end]]
                 near = free & (time >= first - interval) & (time <= last + interval)
                 # A host that changed by far more has a change of its own.

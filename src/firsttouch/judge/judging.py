@@ -296,8 +296,8 @@ class _Rows:
             part, alone = int(judged.words[h]), int(fleet.alone[place, h])
             loss, bound = judged.answer(h)
             is_own = judged.question[h] == BY_OWN
-            mine = level[h] - usual if not is_own else loss + level[h] - judged.level[h]
-            if part > PASS and not (mine >= 0.5 * loss or math.isnan(mine)):
+            row_loss = level[h] - usual if not is_own else loss + level[h] - judged.level[h]
+            if part > PASS and not (row_loss >= 0.5 * loss or math.isnan(row_loss)):
                 part = PASS
             chosen = max(part, alone)
             if not chosen:
@@ -337,14 +337,14 @@ class _Rows:
         self, number: int, place: int, fleet: Fleet, judged: Judged, host: int, limit: float
     ) -> Reference:
         """Return a host's own level in a case as a reference."""
-        case, found = self._samples.cases[number], judged.found
+        case, timeline = self._samples.cases[number], judged.timeline
         sign = 1.0 if case.better == "lower" else -1.0
         best = fleet.case_levels[place, host] - judged.answers[BY_OWN].loss[host]
         if not math.isfinite(best):  # a host that is bad in its newest session only
-            size = found.size[host] - 1
-            best, begin, end = fleet.case_levels[place, host], found.begin[host], judged.before[host]
+            size = timeline.size[host] - 1
+            best, begin, end = fleet.case_levels[place, host], timeline.begin[host], judged.before[host]
         else:
-            begin, end, size = found.best_begin[host], found.best_end[host], found.best_size[host]
+            begin, end, size = timeline.best_begin[host], timeline.best_end[host], timeline.best_size[host]
         if not math.isfinite(limit):
             limit = LEAST_LOSS
         times = fleet.sessions.time[[begin, end]]
@@ -379,10 +379,10 @@ class _Rows:
             value = np.median(values, keepdims=True)
             bad, good = out_of_limits(value, case.better, stated)
             own = float(np.std(np.log(values), ddof=1)) if len(values) > 2 else 0.0
-            known = (PRIOR_FREEDOM * (noise or PRIOR_NOISE) ** 2 + (len(values) - 1) * own**2) / (
+            variance = (PRIOR_FREEDOM * (noise or PRIOR_NOISE) ** 2 + (len(values) - 1) * own**2) / (
                 PRIOR_FREEDOM + len(values) - 1
             )
-            error = math.sqrt(known / len(values))
+            error = math.sqrt(variance / len(values))
             over = _excess(float(value[0]), case.better, stated)
             excess[place, host[row]], errors[place, host[row]] = over, error
             if bad[0]:
@@ -406,17 +406,17 @@ class _Rows:
         """Let the metrics of a part fail together that are each below what was promised."""
         places = [place_of[number] for number in judged.series.cases]
         of_part, of_errors = excess[places], errors[places]
-        known = np.isfinite(of_part)
+        has_reference = np.isfinite(of_part)
         tolerance = _tolerance(
             [(self._samples.cases[n].better, self.references[n][0]) for n in judged.series.cases]
         )
-        for host in np.flatnonzero(known.any(axis=0)).tolist():
-            over = of_part[known[:, host], host]
+        for host in np.flatnonzero(has_reference.any(axis=0)).tolist():
+            over = of_part[has_reference[:, host], host]
             mean, count = float(over.mean()), len(over)
-            error = math.sqrt(float((of_errors[known[:, host], host] ** 2).sum())) / count
+            error = math.sqrt(float((of_errors[has_reference[:, host], host] ** 2).sum())) / count
             limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + count) * error
             rows = [self._row(number, host) for number in judged.series.cases]
-            rows = [row for row, is_known in zip(rows, known[:, host].tolist(), strict=True) if is_known]
+            rows = [row for row, is_known in zip(rows, has_reference[:, host].tolist(), strict=True) if is_known]
             if count >= 3 and mean > limit and np.mean(over > 0) >= 0.75:
                 for row, of_row in zip(rows, over.tolist(), strict=True):
                     if of_row > 0 and self.words[row] not in {FAIL, INVALID}:
@@ -480,7 +480,7 @@ class _Rows:
             if judged.question[host] == BY_OWN:
                 question = "its own level"
                 if judged.awaiting[host] and not loss > limit:
-                    loss = float(judged.found.last[host] - judged.level[host])
+                    loss = float(judged.timeline.last[host] - judged.level[host])
             self._add(judged, host, question, loss, limit, int(judged.words[host]))
         if not self._is_fleet or kind == "time" or judged.series.part.name == "locks":
             return

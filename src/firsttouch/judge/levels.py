@@ -250,9 +250,9 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     of_host[owner[firsts]] = (
         Groups(steps, np.diff(firsts, append=len(owner))).medians / NORMAL_MEDIAN / math.sqrt(2)
     )
-    known = PRIOR_FREEDOM + len(steps) / 2
+    freedom = PRIOR_FREEDOM + len(steps) / 2
     own = np.sqrt((8 * pooled**2 + counts * of_host**2) / (8 + counts))
-    return pooled, np.maximum(own, pooled), known
+    return pooled, np.maximum(own, pooled), freedom
 
 
 def stretches(  # noqa: PLR0917

@@ -70,7 +70,7 @@ class Judged(Struct, frozen=True):
     intermittent: Mapping[int, tuple[int, int]]
     updates: Sequence[Update]
     groups: TwoGroups | None
-    found: Stretches
+    timeline: Stretches
     #: Of the cases within a host, of good hosts, and of rounded values.
     spread: float
     deviation: float
@@ -208,7 +208,7 @@ class _Prepared(Struct, frozen=True):
     """
 
     losses: SeriesLosses
-    found: Stretches
+    timeline: Stretches
     counted: Bools
     newest: Ints
     awaiting: Bools
@@ -223,23 +223,23 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     # Repetitions tell the least noise that a session has.
     least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
     noise = np.full(sessions.hosts, least) if math.isnan(pooled) else noise
-    found = levels.stretches(
+    timeline = levels.stretches(
         losses.loss, sessions, noise, max(freedom, PRIOR_FREEDOM), BAD_SESSIONS, STABLE_SESSIONS
     )
-    counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= found.begin[sessions.host])
-    counted &= sessions.current & (found.begin[sessions.host] >= 0)
+    counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
+    counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = np.full(sessions.hosts, -1, dtype=np.int64)
     newest[sessions.host[counted]] = np.flatnonzero(counted)
-    changes = _changes(found, losses.loss, sessions)
-    updated = questions.updates(found, sessions, changes) if fleet else []
-    awaiting = _awaiting(found, tests, updated)
+    changes = _changes(timeline, losses.loss, sessions)
+    updated = questions.updates(timeline, sessions, changes) if fleet else []
+    awaiting = _awaiting(timeline, tests, updated)
     counted[newest[awaiting]] = False
-    return _Prepared(losses, found, counted, newest, awaiting, changes, updated, noise, least)
+    return _Prepared(losses, timeline, counted, newest, awaiting, changes, updated, noise, least)
 
 
 def _replaced(series_of_host: Sequence[_Prepared]) -> Bools:
     """Return which hosts have other parts: most series changed at once, for better and worse."""
-    begins = np.array([p.found.begin for p in series_of_host])
+    begins = np.array([p.timeline.begin for p in series_of_host])
     changes = np.nan_to_num(np.array([p.changes for p in series_of_host]))
     is_changed = changes != 0
     latest = np.where(is_changed, begins, -1).max(axis=0)
@@ -257,17 +257,17 @@ def _judge(
 ) -> Judged:
     """Return the answers about one series."""
     hosts = sessions.hosts
-    losses, found, counted, noise = prepared.losses, prepared.found, prepared.counted, prepared.noise
+    losses, timeline, counted, noise = prepared.losses, prepared.timeline, prepared.counted, prepared.noise
     loss = losses.loss
     updated = prepared.updated
-    own = questions.compared_with_itself(found, sessions, loss, updated, tests, losses.step, fleet=fleet)
+    own = questions.compared_with_itself(timeline, sessions, loss, updated, tests, losses.step, fleet=fleet)
     own.loss[replaced] = np.nan
     siblings, divided, deviation = Answer.none(hosts), None, PRIOR_SPREAD
     if fleet:
-        adjusted = found.level.copy()
+        adjusted = timeline.level.copy()
         for update in updated:
             adjusted[update.hosts] -= update.change
-        variance = noise**2 / np.maximum(found.size, 1)
+        variance = noise**2 / np.maximum(timeline.size, 1)
         prior = math.sqrt((PRIOR_SPREAD**2 + 2 * losses.spread**2) / 3) if losses.spread else PRIOR_SPREAD
         weight = PRIOR_FREEDOM + (1 if losses.spread else 0)
         siblings, spread, divided = questions.compared_with_siblings(
@@ -291,7 +291,7 @@ def _judge(
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
     with np.errstate(invalid="ignore"):
-        is_sudden = (found.last - found.level > SUDDEN_LOSS) & (repetitions > 1)
+        is_sudden = (timeline.last - timeline.level > SUDDEN_LOSS) & (repetitions > 1)
     words[awaiting] = np.where(is_sudden[awaiting], FAIL, SUSPECT)
     intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
     return Judged(
@@ -299,34 +299,34 @@ def _judge(
         words,
         question,
         (siblings, own),
-        found.level,
+        timeline.level,
         _mean(loss, counted, sessions),
         counted,
-        np.where(awaiting, 1, found.size),
+        np.where(awaiting, 1, timeline.size),
         repetitions,
         noise,
-        np.where(awaiting, prepared.newest, found.begin),
-        np.where(awaiting, prepared.newest - 1, found.before),
+        np.where(awaiting, prepared.newest, timeline.begin),
+        np.where(awaiting, prepared.newest - 1, timeline.before),
         newest,
         awaiting,
         intermittent,
         updated,
         divided,
-        found,
+        timeline,
         losses.spread,
         deviation,
         losses.step,
     )
 
 
-def _changes(found: Stretches, loss: Floats, sessions: Sessions) -> Floats:
+def _changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
     """Return how much each host lost at its last change (NaN: no change)."""
     changes = np.full(sessions.hosts, np.nan)
-    for host in np.flatnonzero(found.before >= 0).tolist():
-        earlier = loss[sessions.begins[host] : found.begin[host]]
+    for host in np.flatnonzero(timeline.before >= 0).tolist():
+        earlier = loss[sessions.begins[host] : timeline.begin[host]]
         earlier = earlier[np.isfinite(earlier)][-2 * STABLE_SESSIONS :]
         if len(earlier):
-            changes[host] = found.level[host] - float(np.median(earlier))
+            changes[host] = timeline.level[host] - float(np.median(earlier))
     return changes
 
 
@@ -344,11 +344,11 @@ def _newest(flags: Bools, loss: Floats, sessions: Sessions) -> Bools:
     return result
 
 
-def _awaiting(found: Stretches, tests: float, updated: Sequence[Update]) -> Bools:
+def _awaiting(timeline: Stretches, tests: float, updated: Sequence[Update]) -> Bools:
     """Return the hosts that were stable, and are bad in their newest session only, beyond an update."""
-    change = np.where(found.size > STABLE_SESSIONS, found.last - found.level, np.nan)
-    deviation = found.noise * np.sqrt(1 + 1 / np.maximum(found.size - 1, 1))
-    limit = questions.limits(deviation, np.maximum(found.freedom, 1.0), tests, LEAST_LOSS)[0]
+    change = np.where(timeline.size > STABLE_SESSIONS, timeline.last - timeline.level, np.nan)
+    deviation = timeline.noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
+    limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = [0.0, *(update.change for update in updated)]
     if len(measured) >= FEWEST_HOSTS:

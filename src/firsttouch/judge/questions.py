@@ -155,7 +155,7 @@ class Update(Struct, frozen=True):
     end: int
 
 
-def updates(found: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
+def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
     """Return the hosts that changed together, at once or in waves, by about the same amount in one direction.
 
     *changes* are those of each host since the stretch before its newest one (NaN: none). Hosts are an update if
@@ -163,13 +163,13 @@ def updates(found: Stretches, sessions: Sessions, changes: Floats) -> list[Updat
     update.
     """
     result = []
-    measured = np.flatnonzero(np.isfinite(found.level))
-    usual = float(np.median((found.level - np.nan_to_num(changes))[measured])) if len(measured) else 0.0
+    measured = np.flatnonzero(np.isfinite(timeline.level))
+    usual = float(np.median((timeline.level - np.nan_to_num(changes))[measured])) if len(measured) else 0.0
     for sign in (1.0, -1.0):
         changed = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
         if len(changed) < UPDATED_HOSTS:
             continue
-        time = sessions.time[found.begin[changed]]
+        time = sessions.time[timeline.begin[changed]]
         changed, time = changed[np.argsort(time, kind="stable")], np.sort(time)
         waves = np.flatnonzero(np.diff(time) > 1.6 * sessions.interval) + 1
         for members in np.split(changed, waves):
@@ -177,21 +177,21 @@ def updates(found: Stretches, sessions: Sessions, changes: Floats) -> list[Updat
             middle = float(np.median(sizes))
             near = sizes[np.abs(sizes) < 2 * abs(middle)]
             deviation = float(near.std())
-            noise = float(np.median(found.noise[members])) * 0.8
+            noise = float(np.median(timeline.noise[members])) * 0.8
             typical = float(np.median(np.abs(sizes - middle))) / NORMAL_MEDIAN
             is_equal = typical <= max(noise, 0.15 * abs(middle))
             share = UPDATED_SHARE if is_equal else 2 * UPDATED_SHARE
             if len(members) < max(UPDATED_HOSTS, share * len(measured)):
                 continue
-            before = float(np.median(found.level[members] - sizes))
+            before = float(np.median(timeline.level[members] - sizes))
             if abs(before - usual) < abs(middle) / 2:
-                begin, end = (int(found.begin[members[i]]) for i in (0, -1))
+                begin, end = (int(timeline.begin[members[i]]) for i in (0, -1))
                 result.append(Update(members, middle, deviation, begin, end))
     return result
 
 
 def compared_with_itself(  # noqa: PLR0917
-    found: Stretches,
+    timeline: Stretches,
     sessions: Sessions,
     loss: Floats,
     updated: Sequence[Update],
@@ -201,33 +201,33 @@ def compared_with_itself(  # noqa: PLR0917
     fleet: bool,
 ) -> Answer:
     """Return how much each host lost since its best stable period, beyond what hosts lost together with it."""
-    answer = Answer.none(len(found.size))
-    places = np.flatnonzero(np.isfinite(found.best) & (found.size >= BAD_SESSIONS))
+    answer = Answer.none(len(timeline.size))
+    places = np.flatnonzero(np.isfinite(timeline.best) & (timeline.size >= BAD_SESSIONS))
     if not len(places):
         return answer
-    common, wide = np.zeros(len(found.size)), np.zeros(len(found.size))
+    common, wide = np.zeros(len(timeline.size)), np.zeros(len(timeline.size))
     for update in updated:
         common[update.hosts] = max(update.change, 0.0)
         # Of a few hosts, the largest change is further from the others than of many.
         freedom = len(update.hosts) - 1
         wide[update.hosts] = update.deviation * (1 + 2 / freedom)
-    own = found.level[places] - found.best[places]
-    noise = found.noise[places]
-    deviation = noise * np.sqrt(1 / found.size[places] + 1 / found.best_size[places])
+    own = timeline.level[places] - timeline.best[places]
+    noise = timeline.noise[places]
+    deviation = noise * np.sqrt(1 / timeline.size[places] + 1 / timeline.best_size[places])
     deviation = np.hypot(deviation, wide[places])
     least = max(LEAST_LOSS, step)
-    fail, unusual, sight = limits(deviation, found.freedom[places], tests, least)
+    fail, unusual, sight = limits(deviation, timeline.freedom[places], tests, least)
     for place in np.flatnonzero(own - common[places] > unusual).tolist() if fleet else ():
         host = int(places[place])
-        common[host] = max(common[host], _of_siblings(found, sessions, loss, host))
+        common[host] = max(common[host], _of_siblings(timeline, sessions, loss, host))
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
     return answer
 
 
-def _of_siblings(found: Stretches, sessions: Sessions, loss: Floats, host: int) -> float:
+def _of_siblings(timeline: Stretches, sessions: Sessions, loss: Floats, host: int) -> float:
     """Return what most other hosts lost since the best period of a *host*, 0.0 if few were measured."""
-    begin, end, now = sessions.time[[found.best_begin[host], found.best_end[host], found.begin[host]]]
+    begin, end, now = sessions.time[[timeline.best_begin[host], timeline.best_end[host], timeline.begin[host]]]
     around = sessions.interval
     usable = np.isfinite(loss) & (sessions.host != host)
     means = []
