@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.common_loss import CommonLoss, alike_hosts, common_loss
+from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
@@ -103,9 +103,6 @@ class Measured(Struct, frozen=True):
     sessions. *newest* is the time of the newest repetition (ms since 1970, 0: unknown), *is_valid* tells whether
     any is valid, and *is_judged* whether references may judge the newest. *counts_now* has a flag per repetition:
     whether it counts.
-
-    For the *open* groups, which may not pass, *since* is the time of the first repetition that counts, and
-    *before* that of the one before it.
     """
 
     value: Floats
@@ -115,13 +112,10 @@ class Measured(Struct, frozen=True):
     is_valid: Bools
     is_judged: Bools
     counts_now: Bools
-    open: Ints
-    since: Ints
-    before: Ints
 
     @classmethod
-    def of(cls, samples: SamplesTable, now: Bools, is_open: Bools) -> Measured:
-        """Return the columns of *samples*; *now* marks the rows that count, and *is_open* the open groups."""
+    def of(cls, samples: SamplesTable, now: Bools) -> Measured:
+        """Return the columns of *samples*; *now* marks the rows that count."""
         groups = Groups(samples.value, samples.counts)
         if now.all():
             n, medians = samples.counts, groups.medians
@@ -130,10 +124,6 @@ class Measured(Struct, frozen=True):
             medians = np.full(len(n), np.nan)
             if n.any():
                 medians[n > 0] = Groups(samples.value[now], n[n > 0]).medians
-        open_groups = np.flatnonzero(is_open)
-        begins, counted = samples.begins[open_groups], np.flatnonzero(now)
-        firsts = np.append(counted, len(now))[np.searchsorted(counted, begins)]
-        firsts = np.where(firsts < begins + samples.counts[open_groups], firsts, begins)
         return cls(
             medians,
             n.astype(np.uint32),
@@ -142,15 +132,7 @@ class Measured(Struct, frozen=True):
             samples.valid[groups.ends] if samples.valid.all() else groups.sums(samples.valid.astype(np.int64)) > 0,
             samples.judged[groups.ends],
             now,
-            open_groups,
-            samples.time[firsts],
-            samples.time[np.where(firsts > begins, firsts - 1, firsts)],
         )
-
-    def moments(self, groups: Ints) -> tuple[Ints, Ints]:
-        """Return *since* and *before* of some open *groups*."""
-        places = np.searchsorted(self.open, groups)
-        return self.since[places], self.before[places]
 
 
 def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:
@@ -530,8 +512,6 @@ class Findings(Struct, frozen=True, dict=True):
         # Which group is the better one may differ from metric to metric.
         by_pair = grouped(groups, lambda number: tuple(sorted(groups[number])))
         shared = self.common_loss.text if self.common_loss else None
-        surely_bad = self._lossy(SUSPECT)
-        shared = shared or alike_hosts(self.samples, surely_bad, self.losses[surely_bad])
         lines = [*self.updates, *([shared] if shared else [])]
         for numbers in sorted(by_pair.values(), key=len, reverse=True):
             widest = max(numbers, key=lambda n: self.divided[n].apart)
