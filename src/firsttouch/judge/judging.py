@@ -198,6 +198,7 @@ class _Rows:
             words[bad], words[good & ~bad] = FAIL, np.maximum(words[good & ~bad], SUSPECT)
         words[~valid] = INVALID
         self.more[groups] = ~valid
+        self._drop_invalid(number)
         self.references[number] = (reference, fleet)
 
     def _usual(self, case: Case, values: Floats) -> Reference | None:
@@ -210,6 +211,12 @@ class _Rows:
         if 2 * alike <= len(values):
             return None
         return _learnt(case, usual, limit, f"{alike} of {len(values)} hosts of this fleet")
+
+    def _drop_invalid(self, number: int) -> None:
+        """Let no repetition of an invalid value count."""
+        groups = self._samples.groups(number)
+        is_invalid = np.repeat(self.words[groups] == INVALID, self._samples.counts[groups])
+        self.now[self._samples.rows_of(groups)][is_invalid] = False
 
     # ------------------------------------------------------------------
     # Measured values, by the parts that they show
@@ -233,6 +240,7 @@ class _Rows:
             self._count_now(number, judged, session_place)
             self._case_by_fleet(number, place, fleet, judged)
             self._case_by_reference(number, place, excess, errors)
+            self._drop_invalid(number)
         for judged in fleet.series:
             self._together(judged, place_of, excess, errors)
             self._part_findings(judged)
