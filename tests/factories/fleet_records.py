@@ -55,3 +55,87 @@ def _records_by_host(hosts, repetitions, day, slower, seed):
                         )
                     )
     return by_host
+
+
+#: Limits, and the side of them on which a value is bad.
+SIDES = {"lower": "-10 %", "upper": "10 %"}
+BAD_SIDE = {"higher": "lower", "lower": "upper"}
+NOISY = (
+    ("bandwidth", "copy_bandwidth", "GB/s", "higher"),
+    ("latency", "random_latency", "ns", "lower"),
+    ("topology", "pus", "1", "neither"),
+    ("contention", "total_bandwidth", "GB/s", "higher"),
+)
+
+
+def simulated(seed, hosts=None, repetitions=None):
+    """Return the records of a fleet with noise, slow hosts, invalid and emulated repetitions, and gaps."""
+    rng = random.Random(seed)  # noqa: S311
+    hosts = hosts or rng.choice([1, 3, 5, 9, 20, 20])
+    most = repetitions or rng.choice([1, 2, 3, 5])
+    records = []
+    for check, metric, unit, better in NOISY:
+        for bank in range(2):
+            error, slow = rng.choice([0.0, 0.004, 0.02, 0.1]), rng.randrange(hosts)
+            half = rng.choice([0, 0, 2])  # every other host is of another kind
+            for host in range(hosts):
+                if rng.random() < 0.03:
+                    continue
+                level = 100 * (rng.choice([0.7, 0.95, 1.3]) if host == slow else 1 + rng.gauss(0, 0.003))
+                level *= 0.9 if half and host % half else 1
+                days = rng.choice([1, 1, 3])
+                for number in range(rng.randint(1, most) * days):
+                    invalid = rng.random() < 0.04
+                    # A host that was slow may be repaired, and a good one may go bad.
+                    now = level if days == 1 or number % days else 100 * rng.choice([0.6, 1])
+                    value = 64.0 - (now < 90) if metric == "pus" else max(0.1, now * (1 + rng.gauss(0, error)))
+                    records.append(
+                        Record(
+                            check,
+                            metric,
+                            unit,
+                            better,
+                            (value,),
+                            parameters={"bank": bank, "pu_nodes": [0], "effort": "full", "seconds": value},
+                            status="invalid" if invalid else "valid",
+                            reason=rng.choice(["", "pages elsewhere"]) if invalid else "",
+                            software={"emulator": "QEMU"} if rng.random() < 0.02 else {"linux": "6"},
+                            host=f"n{host}",
+                            system="s",
+                            time=f"2026-01-0{1 + number % days}T00:{number:02d}:"
+                            f"{rng.randrange(60):02d}.{bank}00+00:00",
+                        )
+                    )
+    records += [
+        Record(
+            "topology",
+            "busy_pus",
+            "1",
+            "neither",
+            (rng.choice([0.0, 0.1, 2.0]),),
+            host=f"n{host}",
+            system="s",
+            time=t,
+        )
+        for host in range(0, hosts, 4)
+        for t in ("2026-01-01T00:01:00.000+00:00", "2026-01-03T00:00:00.000+00:00")
+    ]
+    rng.shuffle(records)
+    return records
+
+
+def references(seed):
+    """Return some references: from an order, and learnt ones with the error of a repetition."""
+    rng = random.Random(seed)  # noqa: S311
+    entries = []
+    for check, metric, unit, better in NOISY:
+        sides = {side: end for side, end in SIDES.items() if better == "neither" or side == BAD_SIDE[better]}
+        if rng.random() < 0.4:
+            sides = {"lower": "-2.5 %", "upper": "2.5 %"}
+        entry = {"check": check, "metric": metric, "source": "order", "tolerance": sides}
+        entry["value"] = 64 if metric == "pus" else f"100 {unit}"
+        if rng.random() < 0.5 and metric != "pus":
+            entry["error"] = "2 %"
+        if rng.random() < 0.7:
+            entries.append(entry)
+    return entries

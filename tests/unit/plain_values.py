@@ -33,17 +33,12 @@ class Host:
         before = [r for r in seen if self.session(instant(r)) == self.session(time)]
         return bool(before) and max(before, key=lambda r: (instant(r), r.value)).value >= BUSY
 
-    def values(self, case, reference, counted):
-        """Return the newest valid values of a *case*, *counted* of them, without disturbed ones that look bad."""
+    def values(self, case, counted):
+        """Return the newest valid values of a *case*, *counted* of them, without disturbed ones if there are others."""
         samples = sorted((r for r in self.records if key(r) == case), key=lambda r: (instant(r), r.value))
-        better, exact = samples[-1].better, samples[-1].check == "topology"
-        valid = [
-            r
-            for r in samples
-            if r.status == "valid"
-            and not (not exact and is_outside(r.value, better, reference) and self.is_busy(instant(r)))
-        ]
-        return tuple(r.value for r in valid[-counted:])
+        valid = [r for r in samples if r.status == "valid"]
+        calm = [r for r in valid if r.check == "topology" or not self.is_busy(instant(r))]
+        return tuple(r.value for r in (calm or valid)[-counted:])
 
 
 def key(record):
@@ -53,10 +48,3 @@ def key(record):
 
 def instant(record):
     return datetime.datetime.fromisoformat(record.time)
-
-
-def is_outside(value, better, reference):
-    """Return whether a value is worse than the tolerance."""
-    below = reference.minimum is not None and value < reference.minimum
-    above = reference.maximum is not None and value > reference.maximum
-    return (below and better != "lower") or (above and better != "higher")

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import test_judging_columns
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from factories import memory_records
-from factories.fleet_records import records_by_host
+from factories.fleet_records import records_by_host, simulated
 from factories.host_records import Machine, matrix_records
 from firsttouch.benchmarks import probe
 from firsttouch.benchmarks.site_checks import ProgramSpec
@@ -135,8 +134,8 @@ def test_what_distinguishes_cases_is_shown_everywhere(alike, tmp_path):
     rows = pl.read_parquet(tmp_path / "findings.parquet").select("host", "metric")
     assert len(rows) == len(rows.unique()) == 24
     # Each case that another repetition decides is one to measure.
-    alone = judged(table.of_hosts({"n0"}), Undescribed("s"))
-    assert len(undecided_cases(alone, "n0")) == 4
+    invalid = samples_table.of_records([replace(r, status="invalid") for r in alike], "s")
+    assert len(undecided_cases(judged(invalid, Undescribed("s")), "n0")) == 4
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,7 +157,7 @@ def golden_records():
         "memory": [*memory.topology(), *memory.loaded(), *memory.pairs(), *memory.locks(), *memory.stores()],
         "page sizes": [*memory.pages()],
         "a fleet": [r for host_records in records_by_host(8).values() for r in host_records],
-        "a simulated fleet": test_judging_columns.simulated(5),
+        "a simulated fleet": simulated(5),
         "repeated runs": [
             record("scaling", "alignment_time", "s", better="lower", aligner="bwa", reads=reads, **given)
             for reads in (1000, 2000)

@@ -6,8 +6,8 @@ import datetime
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from test_judging_columns import simulated
 
+from factories.fleet_records import simulated
 from firsttouch.judge import drift, samples_table
 from firsttouch.records import store
 from firsttouch.records.schema import Record

@@ -28,7 +28,7 @@ from firsttouch.systems.definition import Undescribed
 
 SYSTEM = Undescribed("s")
 KERNELS = {"copy": 40.0, "scale": 39.0, "add": 43.0, "triad": 44.0}
-#: What decides the verdict of each host.
+#: The fault of a healthy fleet.
 NOTHING_LOST: Callable[..., float] = lambda *_: 0.0  # noqa: E731
 
 
