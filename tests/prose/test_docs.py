@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -14,6 +15,9 @@ import documented
 from documented import ROOT
 from firsttouch import cli
 from firsttouch.advice.auto import BUDGET
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import judged
+from firsttouch.systems.definition import Undescribed
 
 DOCS = ROOT / "docs"
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -120,3 +124,21 @@ def test_every_kind_of_figure_has_a_title_that_is_explained() -> None:
         for title in of_file
         if not any(re.fullmatch(explained, text) for text in (title, f"{title}: x"))
     ] == []
+
+
+def test_a_host_is_followed_by_hand_with_the_numbers_of_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS / "extensions")
+    import simulated  # noqa: PLC0415 - a program of the manual, not of a package
+
+    page = (DOCS / "explanation" / "methodology.md").read_text(encoding="utf-8")
+    text = page.split("### One host by hand\n")[1].split("\n### ")[0]
+    records = [record for record in simulated.records() if record.host <= "cn08"]
+    for check, row in (("bandwidth", "copy"), ("contention", "total")):
+        values = [r.value for r in records if (r.host, r.check, r.parameters["bank"]) == ("cn07", check, 1)]
+        assert f"| {row}, GB/s | {' | '.join(f'{value:.2f}' for value in values)} |" in text
+    findings = judged(samples_table.of_records(records, "example"), Undescribed("example"))
+    answers = findings.explain(findings.number["cn07"])
+    (bad,) = [a for a in answers if (a.part, a.kind) == ("memory of bank 1", "bandwidth")]
+    (latency,) = [a for a in answers if (a.part, a.kind) == ("memory of bank 1", "latency")]
+    shares = [f"{-100 * math.expm1(-loss):.1f} %" for loss in (bad.limit, bad.sight, bad.loss, latency.loss)]
+    assert re.search(r".*".join(map(re.escape, shares)), text, re.DOTALL)
