@@ -34,7 +34,7 @@ class Host:
         return bool(before) and max(before, key=lambda r: (instant(r), r.value)).value >= BUSY
 
     def values(self, case, counted):
-        """Return the newest valid values of a *case*, *counted* of them, without disturbed ones if there are others."""
+        """Return the newest *counted* valid values of a *case*, without disturbed ones if there are others."""
         samples = sorted((r for r in self.records if key(r) == case), key=lambda r: (instant(r), r.value))
         valid = [r for r in samples if r.status == "valid"]
         calm = [r for r in valid if r.check == "topology" or not self.is_busy(instant(r))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loss that most hosts share against the system's references: an update, or references that are out of date."""
+"""The loss that most hosts share against the references: an update, or references that are out of date."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ A loss is a logarithm, above 0 if a value is worse than usual. The steps, each a
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -297,8 +296,9 @@ def stretches(  # noqa: PLR0917
             continue
         clearest = _clearest(rows, noise[which], freedom, least)[1]
         changed = np.flatnonzero(clearest <= CHANGE_TAIL)
-        for place in changed.tolist():
-            _divide(result, int(which[place]), rows[place], measured[begins[which[place]] :], least, stable)
+        if len(changed):
+            places = begins[which[changed], None] + np.arange(size)
+            _divide(result, which[changed], rows[changed], measured[places], least, stable)
         alone = np.setdiff1d(np.arange(len(which)), changed)
         result.last[which[alone]] = rows[alone, -1] if size > stable else np.nan
     return result
@@ -318,39 +318,50 @@ def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[
     return first[place], np.where(np.isnan(chance), 1.0, chance)
 
 
-def _divide(  # noqa: PLR0917
-    result: Stretches, host: int, row: Floats, measured: Ints, least: int, stable: int
-) -> None:
-    """Set the stretches of a *host* whose level changed; *row* are its losses, *measured* its sessions."""
-    noise, freedom = result.noise[host : host + 1], float(result.freedom[host])
+def _divided(rows: Floats, noise: Floats, freedom: float, least: int) -> Bools:
+    """Return the first sessions of the stretches of *rows*, a mask of the same shape."""
+    begins = np.zeros(rows.shape, dtype=np.bool_)
+    begins[:, 0] = True
     # A single disturbed session is no change, the newest one included.
-    begins = np.clip(np.arange(len(row)) - 1, 0, len(row) - 3)
-    middle = np.median(row[begins[:, None] + np.arange(3)], axis=1)
-    ends = [0, len(row)]
+    place = np.clip(np.arange(rows.shape[1]) - 1, 0, rows.shape[1] - 3)
+    middle = medians(rows[:, place[:, None] + np.arange(3)])
+    # The parts to divide, by their size: their rows and where they begin.
+    parts = {rows.shape[1]: [(np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64))]}
+    while parts and (size := max(parts)) >= 2 * least:
+        row, begin = (np.concatenate(column) for column in zip(*parts.pop(size), strict=True))
+        values = middle[row[:, None], begin[:, None] + np.arange(size)]
+        first, chance = _clearest(values, noise[row], freedom, least)
+        row, begin, first = (column[chance <= CHANGE_TAIL] for column in (row, begin, first))
+        begins[row, begin + first] = True
+        for start, length in ((begin, first), (begin + first, size - first)):
+            for of_size in np.unique(length).tolist():
+                parts.setdefault(of_size, []).append((row[length == of_size], start[length == of_size]))
+    return begins
 
-    def divide(begin: int, end: int) -> None:
-        if end - begin < 2 * least:
-            return
-        place, chance = _clearest(middle[None, begin:end], noise, freedom, least)
-        if chance[0] <= CHANGE_TAIL:
-            ends.append(begin + int(place[0]))
-            divide(begin, begin + int(place[0]))
-            divide(begin + int(place[0]), end)
 
-    divide(0, len(row))
-    ends.sort()
-    parts = list(itertools.pairwise(ends))
-    begin, end = parts[-1]
-    result.begin[host], result.size[host] = measured[begin], end - begin
-    newest = row[begin:end]
+def _divide(  # noqa: PLR0917
+    result: Stretches, which: Ints, rows: Floats, sessions: Ints, least: int, stable: int
+) -> None:
+    """Set the stretches of hosts (numbers) whose level changed, by their losses and *sessions*, a row each."""
+    begins = _divided(rows, result.noise[which], float(result.freedom[which[0]]), least)
+    size = rows.shape[1]
+    starts = np.flatnonzero(begins)
+    row, begin = np.divmod(starts, size)
+    counts = np.diff(starts, append=rows.size)
+    levels = Groups(rows.ravel(), counts).medians
+    newest = np.flatnonzero(np.diff(row, append=len(rows)))
+    first = begin[newest]
+    result.begin[which], result.size[which] = sessions[np.arange(len(rows)), first], counts[newest]
     # Two sessions: the better one, as the other may be disturbed.
-    result.level[host] = np.median(newest) if len(newest) > 2 else newest.min()
-    if end - begin > stable:
-        result.last[host] = row[-1]
-    if len(parts) > 1:
-        result.before[host] = measured[begin - 1]
-    earlier = [(float(np.median(row[b:e])), b, e) for b, e in parts[:-1] if e - b >= stable]
-    if earlier:
-        best, b, e = min(earlier)
-        result.best[host], result.best_size[host] = best, e - b
-        result.best_begin[host], result.best_end[host] = measured[b], measured[e - 1]
+    result.level[which] = np.where(counts[newest] > 2, levels[newest], np.minimum(rows[:, -1], rows[:, -2]))
+    result.last[which] = np.where(counts[newest] > stable, rows[:, -1], np.nan)
+    result.before[which] = np.where(first > 0, sessions[np.arange(len(rows)), first - 1], -1)
+    is_earlier = counts >= stable
+    is_earlier[newest] = False
+    earlier = np.flatnonzero(is_earlier)
+    earlier = earlier[np.lexsort((begin[earlier], levels[earlier], row[earlier]))]
+    best = earlier[np.diff(row[earlier], prepend=-1) > 0]
+    of_best = which[row[best]]
+    result.best[of_best], result.best_size[of_best] = levels[best], counts[best]
+    result.best_begin[of_best] = sessions[row[best], begin[best]]
+    result.best_end[of_best] = sessions[row[best], begin[best] + counts[best] - 1]
