@@ -47,7 +47,7 @@ from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.part_judge import OWN as BY_OWN
 from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
-from firsttouch.judge.statistics import student_quantile
+from firsttouch.judge.statistics import student_quantile, student_quantiles
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
@@ -284,6 +284,7 @@ class _Rows:
         words, by, evidence = self.words[groups], self.by[groups], self.evidence[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
+        helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
         limit = _least(siblings.limit)
         alone_limit = float(fleet.alone_limits[place])
         limit_of_case = min(limit, alone_limit)
@@ -378,36 +379,38 @@ class _Rows:
         may_judge = samples.judged[rows][begins + counts - 1] & (words != INVALID)
         if reference is not None:
             by[may_judge & (words == PASS)] = SYSTEM
-        noise = stated.error or 0.0
-        for row in np.flatnonzero(may_judge).tolist():
-            chosen = slice(rows.start + int(begins[row]), rows.start + int(begins[row] + counts[row]))
-            values = samples.value[chosen][self.now[chosen]]
-            if not len(values):
-                continue
-            value = np.median(values, keepdims=True)
-            bad, good = out_of_limits(value, case.better, stated)
-            own = float(np.std(np.log(values), ddof=1)) if len(values) > 2 else 0.0
-            variance = (PRIOR_FREEDOM * (noise or PRIOR_NOISE) ** 2 + (len(values) - 1) * own**2) / (
-                PRIOR_FREEDOM + len(values) - 1
-            )
-            error = math.sqrt(variance / len(values))
-            over = _excess(float(value[0]), case.better, stated)
-            excess[place, host[row]], errors[place, host[row]] = over, error
-            if bad[0]:
-                limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + len(values) - 1) * error
-                all_out = bool(out_of_limits(values, case.better, stated)[0].all())
-                surely = len(values) > 1 and all_out and (over > limit or len(values) > MOST_WITHOUT_NOISE + 1)
-                word = FAIL if surely else UNDECIDED
-                if reference is None and word != FAIL:
-                    continue  # facts fail a host, and no more
-                if word > words[row]:
-                    words[row], by[row] = word, SYSTEM
-                    more[row] = 0 if word == FAIL else max(1, len(values))
-            elif good[0] and stated.line and words[row] < SUSPECT:
-                words[row], by[row] = SUSPECT, SYSTEM
-            is_busy = samples.busy_pus is not None and (samples.busy_pus[chosen][self.now[chosen]] >= BUSY).all()
-            if is_busy and bad[0] and by[row] == SYSTEM:
-                words[row], more[row] = INVALID, 1
+        values, now = samples.value[rows], self.now[rows]
+        n = np.add.reduceat(now.astype(np.int64), begins)
+        may_judge &= n > 0
+        median = np.full(len(counts), np.nan)
+        median[n > 0] = Groups(values[now], n[n > 0]).medians
+        with np.errstate(all="ignore"):
+            bad, good = out_of_limits(median, case.better, stated)
+            outside = np.add.reduceat(now & out_of_limits(values, case.better, stated)[0], begins, dtype=np.int64)
+            logs = np.where(now, np.log(np.maximum(values, 1e-300)), 0.0)
+            squares = np.add.reduceat(logs**2, begins) - np.add.reduceat(logs, begins) ** 2 / n
+            # The noise of a repetition: that of the reference or the prior, with what the host shows.
+            freedom = PRIOR_FREEDOM + np.maximum(n - 1, 0)
+            prior = PRIOR_FREEDOM * (stated.error or PRIOR_NOISE) ** 2
+            error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
+        over = _excess(median, case.better, stated)
+        excess[place, host[may_judge]], errors[place, host[may_judge]] = over[may_judge], error[may_judge]
+        limit = student_quantiles(FAIL_TAIL / self._tests, freedom) * error
+        fails = bad & may_judge & (n > 1) & (outside == n)
+        # Without a known noise, all repetitions decide.
+        fails &= True if stated.error is None else (over > limit) | (n > MOST_WITHOUT_NOISE + 1)
+        word = np.where(fails, FAIL, np.where(bad & may_judge & (reference is not None), UNDECIDED, PASS))
+        worse = word > words
+        words[worse], by[worse] = word[worse], SYSTEM
+        more[worse] = np.where(word[worse] == FAIL, 0, np.maximum(n[worse], 1))
+        better = good & may_judge & ~bad & (words < SUSPECT) & bool(stated.line)
+        words[better], by[better] = SUSPECT, SYSTEM
+        if samples.busy_pus is not None:
+            calm = np.add.reduceat(now & (samples.busy_pus[rows] < BUSY), begins, dtype=np.int64)
+            disturbed = bad & may_judge & (calm == 0) & (by == SYSTEM)
+            words[disturbed], more[disturbed] = INVALID, 1
+        if stated.error is not None:  # chance may hide on which side of the limit a host is
+            self.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
         self.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
 
     def _together(self, judged: Judged, place_of: Mapping[int, int], excess: Floats, errors: Floats) -> None:
@@ -577,16 +580,15 @@ def _log(loss: float) -> float:
     return -math.log1p(-min(loss, 0.999))
 
 
-def _excess(value: float, better: Better, reference: Reference) -> float:
-    """Return by how much a value is worse than a reference allows (a logarithm)."""
-    if value <= 0 or reference.value <= 0:
-        return 0.0
-    sides = []
-    if better != "lower" and reference.minimum:
-        sides.append(math.log(reference.minimum / value))
-    if better != "higher" and reference.maximum:
-        sides.append(math.log(value / reference.maximum))
-    return max(sides, default=-1.0)
+def _excess(values: Floats, better: Better, reference: Reference) -> Floats:
+    """Return by how much values are worse than a reference allows (logarithms)."""
+    excess = np.full(len(values), -1.0)
+    some = values > 0
+    if better != "lower" and reference.minimum and reference.minimum > 0:
+        excess[some] = math.log(reference.minimum) - np.log(values[some])
+    if better != "higher" and reference.maximum and reference.maximum > 0:
+        excess[some] = np.maximum(excess[some], np.log(values[some]) - math.log(reference.maximum))
+    return excess
 
 
 def _tolerance(references: Sequence[tuple[Better, Reference | None]]) -> float:

@@ -20,7 +20,13 @@ _CACHE, _MEMORY = 32 << 10, 32 << 20
 #: The kind of a series by the unit of its cases.
 _KINDS = {"GB/s": "bandwidth", "ns": "latency", "GHz": "clock", "s": "time"}
 #: What all parts of a name are called together.
-_ALL = {"memory": "all memory", "link": "all links", "clock": "all clocks", "cache": "all caches"}
+_ALL = {
+    "memory": "all memory",
+    "link": "all links",
+    "clock": "all clocks",
+    "cache": "all caches",
+    "banks": "several banks",
+}
 
 
 class Part(Struct, frozen=True, order=True):
@@ -42,10 +48,14 @@ class Part(Struct, frozen=True, order=True):
         """The part in words: ``memory of NUMA node 0``."""
         if not self.place:
             return _ALL.get(self.name, self.name)
+        if self.place == ("host",):
+            return "memory" if self.name == "banks" else self.name
         if self.name == "memory":
             return f"memory of bank {self.place[0]}"
         if self.name == "link":
             return f"link from NUMA {self.place[0]} to bank {self.place[1]}"
+        if self.name == "banks":
+            return f"memory of several banks from NUMA {self.place[0]}"
         if self.name in {"clock", "cache"}:
             return f"{self.name}{'s' * (self.name == 'cache')} of NUMA {self.place[0]}"
         return " ".join((self.name, *self.place))
