@@ -280,7 +280,7 @@ class TestValues:
             *("100 GB/s", "85.1", "100", "100", "n07 (-14.9 %)")
         ]
         (spread,) = drawings.items
-        assert "Outside: n07 85.1 GB/s (-14.9 %, fail, over 99.9999 % sure)." in spread.sentences
+        assert "Outside: n07 85.1 GB/s (-14.9 %, fail)." in spread.sentences
 
     def test_findings_have_value_expectation_and_limit(self, judged_by_two, tmp_path):
         write([judged_by_two], tmp_path / "findings.parquet")
