@@ -147,7 +147,7 @@ def test_a_job_of_new_hosts_measures_until_the_bad_one_fails(campaign, monkeypat
     bad = job.measured["n3"]
     assert bad[:2] == list(STEPS)
     assert bad[-1] == "bandwidth-1"
-    assert 5 <= bad.count("bandwidth-1") < MOST
+    assert 2 <= bad.count("bandwidth-1") < MOST
     assert bad.count("latency-0") <= bad.count("bandwidth-1")
     # The siblings know what is normal from as many repetitions.
     assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {bad.count("bandwidth-1")}
@@ -164,22 +164,21 @@ def test_good_hosts_are_soon_done(campaign, monkeypatch):
 
 
 def test_no_more_than_the_wanted_repetitions_are_made(campaign, monkeypatch):
-    job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, most=2)
+    job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, most=2, error=0.08)
     outcome = job.run()["n1"]
     assert words(outcome)["n3"] in {"undecided", "suspect"}
     assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {2}
     assert "; at most 2 repetitions are made; still undecided: n3: copy" in outcome.spent.text()
 
 
-def test_hosts_that_cannot_be_compared_are_measured_again_to_the_most_repetitions(campaign, monkeypatch):
+def test_hosts_that_cannot_be_compared_are_not_measured_again_in_vain(campaign, monkeypatch):
     """Six hosts that differ by up to 40 % show no level; their latencies do."""
     losses = {(host, "bandwidth-1"): 0.08 * number for number, host in enumerate(HOSTS)}
     job = Job(campaign, monkeypatch, losses, most=4)
     outcome = job.run()["n1"]
     assert set(words(outcome).values()) == {"undecided"}
-    assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {4}
-    assert "; at most 4 repetitions are made; still undecided: " in outcome.spent.text()
-    assert "n1: the comparison in bandwidth" in outcome.spent.text()
+    assert max(steps.count("bandwidth-1") for steps in job.measured.values()) < 4
+    assert "; still undecided: " in outcome.spent.text()
 
 
 @pytest.mark.parametrize("host", ["n2", "n1"])
@@ -295,12 +294,12 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
     check, metric, unit, _, usual, _ = METRICS["bandwidth-1"]
     reference = Reference(check, metric, {"kernel": "copy"}, usual, -0.05, 0.05, unit, "order", 0, 0.02)
     system = replace(load("local"), references=(reference,))
-    for minutes, repetitions in ((60, 12), (8, 4), (0, 1)):
+    for minutes, repetitions in ((60, 5), (8, 4), (0, 1)):
         clock = ManualClock()
         monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(clock.time() + 60 * minutes)))
         for file in (campaign.folder / "hosts").rglob("*.jsonl"):
             file.unlink()
-        job = Job(campaign, monkeypatch, {("n1", "bandwidth-1"): 0.05}, hosts=["n1"], error=0.0)
+        job = Job(campaign, monkeypatch, {("n1", "bandwidth-1"): 0.055}, hosts=["n1"], error=0.0)
         (runner,) = job.runners
         runner.clock, judge = clock, JobJudge(system, campaign.name)
         with runner.taking_part():
@@ -310,7 +309,7 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
         assert job.measured["n1"].count("bandwidth-1") == repetitions
         text = spent(judge.verdicts, runner.outcome.seconds, runner.outcome.limit).text()
         late = "; the job has too little time left; " in text
-        assert late == (repetitions < 12)
+        assert late == (repetitions < 5)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +336,7 @@ def finding(word):
 
 
 class TestPlan:
-    def fleet(self, repetitions=3, loss=0.25):
+    def fleet(self, repetitions=1, loss=0.25):
         noise = random.Random(1)  # noqa: S311
         records = [
             record(host, step, (loss if (host, step) == ("n3", "bandwidth-1") else 0) + noise.gauss(0, 0.005))
