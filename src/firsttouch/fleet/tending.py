@@ -501,7 +501,8 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
         if others:
             compared = _of(host, judge([*records, *others], system, missing=missing))
             # What only the other hosts have is not missing here: a test may be less than they did.
-            if compared.findings and not compared.blind and {f.verdict for f in compared.findings} == {"pass"}:
+            is_good = not compared.blind and not compared.parts
+            if is_good and {f.verdict for f in compared.findings} == {"pass"}:
                 return "pass", "", measured
             verdict = replace(compared, missing=()) if compared.findings else verdict
     if verdict.verdict == "pass":
