@@ -27,6 +27,8 @@ SUDDEN_LOSS: Final = 0.2
 UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
 #: Repetitions of a case in a campaign: of one whose noise is unknown, and of any.
 MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
+#: Bad series of a host in one session that no disturbance of a repetition explains.
+SURELY_BAD_SERIES: Final = 3
 #: Bad sessions of an intermittent host.
 INTERMITTENT_SESSIONS: Final = 3
 #: A bank with a smaller share of its theoretical bandwidth is suspect whatever its siblings reach. The

@@ -29,6 +29,7 @@ from firsttouch.judge.constants import (
     PRIOR_SPREAD,
     STABLE_SESSIONS,
     SUDDEN_LOSS,
+    SURELY_BAD_SERIES,
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
@@ -139,8 +140,9 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             members = [p.losses for s, p in prepared.items() if (s.part.name, s.kind) == of_name]
             together = _prepare(_together(members), sessions, tests, fleet=fleet)
             judged.append(_judge(part, together, sessions, replaced, tests, fleet=fleet))
+    bad_series = np.sum([(j.words == FAIL) & (j.sessions == 1) for j in judged], axis=0)
     for of_few in judged if fleet else ():
-        _await_repetitions(of_few, table)
+        _await_repetitions(of_few, table, bad_series >= SURELY_BAD_SERIES)
     _explain(judged)
     columns.sort(key=lambda column: column[0])
     numbers = np.array([column[0] for column in columns], dtype=np.int64)
@@ -470,13 +472,16 @@ def _alone(
     return words, losses, limits, sight
 
 
-def _await_repetitions(judged: Judged, table: SamplesTable) -> None:
-    """Let hosts be undecided that are bad in one session by one or two metrics, and not in all repetitions."""
+def _await_repetitions(judged: Judged, table: SamplesTable, is_sure: Bools) -> None:
+    """Let hosts be undecided that are bad in one session by one or two metrics, and not in all repetitions.
+
+    A disturbed repetition hits one metric or two: hosts with several bad series (*is_sure*) are bad.
+    """
     cases = judged.series.cases
     if len(cases) > 2:
         return
     answer = judged.answers[SIBLINGS]
-    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions == 1)
+    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions == 1) & ~is_sure
     for host in np.flatnonzero(fails).tolist():
         limit = float(answer.limit[host])
         if not any(_is_lasting(table, number, host, limit) for number in cases if _has(table, number, host)):

@@ -44,7 +44,7 @@ class Part(Struct, frozen=True, order=True):
         return self.name == "transfers"
 
     @property
-    def text(self) -> str:
+    def text(self) -> str:  # noqa: PLR0911 - a list of names
         """The part in words: ``memory of NUMA node 0``."""
         if not self.place:
             return _ALL.get(self.name, self.name)
