@@ -383,9 +383,16 @@ def _intermittent(
         tail = binomial_tail(bad[number : number + 1], counts[number : number + 1], np.array([rate]))[0]
         since = len(rows) - 1 - int(np.flatnonzero(rows)[-1])
         share = bad[number] / counts[number]
-        if tail < FAIL_TAIL and (1 - share) ** since > 0.1 and not rows[np.flatnonzero(rows)[0] :].all():
+        is_good = loss[measured][host == number] - usual[number] < clear / 2
+        if tail < FAIL_TAIL and (1 - share) ** since > 0.1 and _runs(rows, is_good) >= INTERMITTENT_SESSIONS:
             result[number] = (int(bad[number]), int(counts[number]))
     return result
+
+
+def _runs(is_bad: Bools, is_good: Bools) -> int:
+    """Return how often a host became bad: a bad period is one, and ends where the host is good again."""
+    clear = is_bad[is_bad | is_good]
+    return int(np.count_nonzero(np.diff(clear.astype(np.int8), prepend=0) == 1))
 
 
 def _explain(judged: Sequence[Judged]) -> None:
