@@ -241,6 +241,8 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
 
 def _replaced(series_of_host: Sequence[_Prepared]) -> Bools:
     """Return which hosts have other parts: most series changed at once, for better and worse."""
+    if not series_of_host:
+        return np.zeros(0, dtype=np.bool_)
     begins = np.array([p.timeline.begin for p in series_of_host])
     changes = np.nan_to_num(np.array([p.changes for p in series_of_host]))
     is_changed = changes != 0
