@@ -2,6 +2,7 @@
 """The order of hosts on the page of a fleet, and the words for changes."""
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.judge.comparison import Change, Comparison, Host
 from firsttouch.judge.verdict import natural
@@ -53,11 +54,11 @@ class TestChanges:
         host = Host("n1", [(case(better=better), size)], (), ())
         ((name, _, worst, *_),) = comparison.host_table([host]).texts
         assert (name, worst) == ("n1", f"copy {says}")
-        result = Comparison((), 9, [host], (), (), (), ())
+        result = Comparison((), 9, [host], (), (), (), (), ())
         example = "such as" if says.endswith("(better)") else "the worst is"
         assert f"; {example} n1: copy {says}." in comparison._unlike(result)
 
-    def test_too_few_hosts_have_a_row_too(self):
-        (row,) = comparison.change_table([change("undecided", 0.5, None, None, p=0.5)]).texts
-        assert row[5] == "too few hosts"
-        assert comparison.short_table([change("undecided", 0.5, None, None, p=0.5)]).texts[0][3] == ""
+    def test_an_undecided_change_says_what_would_decide_it(self):
+        undecided = replace(change("undecided", 0.05, -0.1, 0.2, p=0.5), needs="12 hosts")
+        (row,) = comparison.change_table([undecided]).texts
+        assert (row[1], row[5]) == ("undecided: needs 12 hosts", "-10.0 % to +20.0 %")
