@@ -236,7 +236,6 @@ def test_weak_scaling_where_there_are_not_32_pus():
 
 
 BENCH = runpy.run_path(str(ROOT / "bench" / "repetitions.py"))
-MANUAL = ROOT / "docs" / "reference" / "benchmarks" / "statistics.md"
 INDEPENDENT = [name for name in BENCH["KINDS"] if name.split(",")[0].split()[0] in {"normal", "skewed", "bimodal"}]
 
 
@@ -257,13 +256,3 @@ def test_intervals_of_independent_repetitions_hold_the_median(name, most):
     assert holds >= (0.90 if "45 %" in name else 0.935)
     assert near >= (0.95 if most == 100 else 0.98) or narrow < 0.5
     assert 5 <= repetitions <= most
-
-
-def test_the_manual_has_the_table_of_the_simulation():
-    rows = {}
-    for text in (BENCH["table"](), MANUAL.read_text(encoding="utf-8")):
-        lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
-        cells = {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}
-        rows[text] = {name: cells.get(name) for name in BENCH["KINDS"]}
-    simulated, printed = rows.values()
-    assert printed == simulated
