@@ -126,7 +126,7 @@ COVERED = {
         r"firsttouch report --compare \S+ \S+ -o \w+": "test_slower_memory_is_found_and_nothing_else",
     },
     "unit/test_history.py": {r"firsttouch fleet history .*": "test_the_command_lists_changes_and_offenders"},
-    "unit/test_judging_fleet.py": {rf"firsttouch baseline {SITE} .*": "test_json_has_all"},
+    "unit/test_baseline.py": {rf"firsttouch baseline {SITE} .*": "test_json_has_all"},
     "containers/test_containers_image.py": {
         r"make images( IMAGE=\w+)?": "test_checksum_and_packages_lie_beside_it",
         r"make run BACKEND=apptainer": "test_every_check_runs_inside_where_reframe_is_told_so",
