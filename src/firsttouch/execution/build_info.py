@@ -10,12 +10,13 @@ import hashlib
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from firsttouch import __version__
+from firsttouch import __version__, paths
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.tools import run_tool
 
@@ -62,11 +63,19 @@ def read(file: Path) -> Origin:
 
 def digest(checkout: Path) -> str:
     """Return the SHA-256 of the names and contents of the files that decide how a copy of *checkout* measures."""
+    return files_digest(*(checkout / part for part in _PARTS), below=checkout, without=_AFTERWARDS)
+
+
+def files_digest(*places: Path, below: Path = paths.ROOT, without: Sequence[str] = ()) -> str:
+    """Return the SHA-256 of the names and contents of all source files in *places*.
+
+    Names are relative to *below*, as are the folders *without*, which are left out.
+    """
     total = hashlib.sha256()
-    for place in (checkout / part for part in _PARTS):
+    for place in places:
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
-            name = file.relative_to(checkout)
-            if any(name.is_relative_to(folder) for folder in _AFTERWARDS) or name.parts[:2] == _FETCHED:
+            name = file.relative_to(below)
+            if any(name.is_relative_to(folder) for folder in without) or name.parts[:2] == _FETCHED:
                 continue
             if file.is_file() and file.suffix in _SUFFIXES:
                 total.update(f"{name}\0{file.stat().st_size}\0".encode())
