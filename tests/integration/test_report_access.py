@@ -131,7 +131,7 @@ def test_nothing_is_fetched_or_said(page: Page, kind: str) -> None:
 
 def test_every_figure_is_there(page: Page, kind: str) -> None:
     if kind == "report":
-        assert page.ask("document.querySelectorAll('figure').length") == 8
+        assert page.ask("document.querySelectorAll('figure').length") == 6
         assert page.ask("document.body.textContent.includes('perf_event_paranoid is 3')")
     # A comparison of campaigns has tables only.
     assert (page.ask("document.querySelectorAll('svg').length") > 0) == (kind != "comparison")

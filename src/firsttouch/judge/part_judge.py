@@ -482,19 +482,20 @@ def _alone(
 
 
 def _await_repetitions(judged: Judged, table: SamplesTable, is_sure: Bools) -> None:
-    """Let hosts be undecided that are bad in one session by one or two metrics, and not in all repetitions.
+    """Let no host fail by a single repetition, nor by one or two metrics that are not bad in all repetitions.
 
-    A disturbed repetition hits one metric or two: hosts with several bad series (*is_sure*) are bad.
+    A disturbed repetition hits one metric or two: a host with several bad series (*is_sure*) is suspect.
     """
     cases = judged.series.cases
-    if len(cases) > 2:
-        return
-    answer = judged.answers[SIBLINGS]
-    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions == 1) & ~is_sure
+    limits = judged.answers[SIBLINGS].limit
+    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions == 1)
     for host in np.flatnonzero(fails).tolist():
-        limit = float(answer.limit[host])
-        if not any(_is_lasting(table, number, host, limit) for number in cases if _has(table, number, host)):
-            judged.words[host] = UNDECIDED
+        if not judged.repetitions[host] > 1:
+            judged.words[host] = SUSPECT if is_sure[host] or len(cases) > 2 else UNDECIDED
+        elif len(cases) <= 2 and not is_sure[host]:
+            limit = float(limits[host])
+            if not any(_is_lasting(table, number, host, limit) for number in cases if _has(table, number, host)):
+                judged.words[host] = UNDECIDED
 
 
 def _has(table: SamplesTable, number: int, host: int) -> bool:

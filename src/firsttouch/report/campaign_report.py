@@ -36,7 +36,7 @@ MOST_DRAWN = 6
 #: Reports that a campaign keeps; each collecting job makes a new one.
 KEPT = 3
 _NEXT = """\
-References can be learned from five hosts or more: `firsttouch baseline --system {system} {folder}`, then
+References can be learned from four hosts or more: `firsttouch baseline --system {system} {folder}`, then
 `firsttouch validate --system {system} {folder}` judges each host by them. More repetitions may decide, too: submit
 the campaign again for these hosts, or use `firsttouch campaign submit … --resubmit 12`."""
 

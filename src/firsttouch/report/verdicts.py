@@ -95,7 +95,7 @@ def card_of_host(
 ) -> Card:
     """Return the card of a host; *problems* are its checks without a result."""
     if verdict is None:
-        sentence = "No references judge it: name its system (--system), or report five hosts or more together."
+        sentence = "No references judge it: name its system (--system), or report four hosts or more together."
     else:
         passed = sum(f.verdict == "pass" for f in verdict.findings)
         sentence = f"{passed} of {count(len(verdict.findings), 'judged metric')} pass."
