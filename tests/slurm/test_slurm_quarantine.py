@@ -207,10 +207,13 @@ def test_an_update_takes_the_stated_share_out_of_service_and_no_more(fleet: Flee
         "3 of 3 hosts lost about 4 % of the same metrics: an update, or references that are out of date; "
         "no host is held"
     )
-    for _ in range(3):
+    # Slurm ends jobs when it comes to it, so the number of passes that the actions take is open.
+    for _ in range(30):
         assert f"3 more hosts are not held: most: {sentence}" in fleet.tend()
         assert fleet.out_of_service() == {held}
         fleet.orderly()
+        if len(fleet.done(held)) == 3:
+            break
     assert sentence in site.call("fleet", "status").stdout
     assert fleet.done(held) == ["hold", "drain", "release"]
     assert sentence in site.call("validate", "--system", "updated", site.campaign("most")).stdout

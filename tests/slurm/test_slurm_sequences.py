@@ -118,7 +118,7 @@ def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimm
     assert len(list(log.parent.glob("collect-*.out"))) > 1
     assert site.verdicts() == {f"n{i}": "fail" if i == 5 else "pass" for i in range(1, 6)}
     assert _nhc(site, "n5.cluster.example").startswith("died: ")
-    assert "copy, NUMA 0 to bank 0" in site.slurm.node("n5")["Reason"]
+    assert "memory of bank 0" in site.slurm.node("n5")["Reason"]
     assert not any("DRAIN" in site.slurm.node(f"n{i}")["State"] for i in range(1, 5))
 
 
