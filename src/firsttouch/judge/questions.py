@@ -136,9 +136,11 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     gaps = np.diff(ordered)[fewest - 1 : count - fewest]
     place = fewest + int(np.argmax(gaps))
     low, high = ordered[:place], ordered[place:]
-    squares = ((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum()
-    within = math.sqrt((PRIOR_FREEDOM * deviation**2 + squares) / (PRIOR_FREEDOM + count - 2))
-    apart = float(high.mean() - low.mean())
+    # Medians: an outlier on one side hides no group.
+    distances = np.concatenate([np.abs(side - np.median(side)) for side in (low, high)])
+    variance = (float(np.median(distances)) / NORMAL_MEDIAN) ** 2
+    within = math.sqrt((PRIOR_FREEDOM * deviation**2 + (count - 2) * variance) / (PRIOR_FREEDOM + count - 2))
+    apart = float(np.median(high) - np.median(low))
     far = GROUPS_APART * (1 + 4 / count) * within
     if apart < max(far, LEAST_LOSS) or float(gaps.max()) < 0.5 * GROUPS_APART * within:
         return None
