@@ -160,6 +160,8 @@ class _Rows:
                 if math.isfinite(answer.loss[host]):
                     word = SUSPECT if answer.loss[host] > answer.unusual[host] else PASS
                     word = FAIL if answer.loss[host] > answer.limit[host] else word
+                    # What another part, an update or a single repetition explains is no fail.
+                    word = min(word, int(judged.words[host]))
                     loss, limit = float(answer.loss[host]), float(answer.limit[host])
                     answers.append(self._finding(judged, host, question, loss, limit, word))
         return answers

@@ -291,7 +291,8 @@ def stretches(  # noqa: PLR0917
         middle = medians(rows)
         reach = 3 * np.where(np.isnan(noise[which]), np.inf, noise[which])
         near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None]) if size > 2 else rows
-        result.level[which] = near.mean(axis=1)
+        # Of a few sessions a disturbed one makes the noise look large.
+        result.level[which] = middle if least < size < stable else near.mean(axis=1)
         if size <= least:
             continue
         clearest = _clearest(rows, noise[which], freedom, least)[1]

@@ -140,20 +140,25 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             members = [p.losses for s, p in prepared.items() if (s.part.name, s.kind) == of_name]
             together = _prepare(_together(members), sessions, tests, fleet=fleet)
             judged.append(_judge(part, together, sessions, replaced, tests, fleet=fleet))
-    bad_series = np.sum([(j.words == FAIL) & (j.sessions == 1) for j in judged], axis=0)
-    for of_few in judged if fleet else ():
-        _await_repetitions(of_few, table, bad_series >= SURELY_BAD_SERIES)
-    _explain(judged)
     columns.sort(key=lambda column: column[0])
     numbers = np.array([column[0] for column in columns], dtype=np.int64)
     case_levels = np.array([column[1] for column in columns]).reshape(len(columns), sessions.hosts)
-    alone, alone_loss, limits, sight = _alone(table, numbers, case_levels, of_case, fleet=fleet)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a case that no host has measured
+        usual = np.nanmedian(case_levels, axis=1) if columns else np.zeros(0)
+    centres = np.array([column[2] for column in columns])
+    bad_series = np.sum([(j.words == FAIL) & (j.sessions == 1) for j in judged], axis=0)
+    repetitions = _Repetitions(table, numbers, case_levels - usual[:, None], usual + centres)
+    for of_few in judged if fleet else ():
+        _await_repetitions(of_few, repetitions, bad_series >= SURELY_BAD_SERIES)
+    _explain(judged)
+    alone, alone_loss, limits, sight = _alone(repetitions, case_levels, of_case, fleet=fleet)
     return Fleet(
         sessions,
         judged,
         numbers,
         case_levels,
-        np.array([c[2] for c in columns]),
+        centres,
         np.array([c[3] for c in columns]),
         alone,
         alone_loss,
@@ -295,7 +300,7 @@ def _judge(
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
     with np.errstate(invalid="ignore"):
-        is_sudden = (timeline.last - timeline.level > SUDDEN_LOSS) & (repetitions > 1)
+        is_sudden = (timeline.last - timeline.level > -math.log1p(-SUDDEN_LOSS)) & (repetitions > 1)
     words[awaiting] = np.where(is_sudden[awaiting], FAIL, SUSPECT)
     intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
     return Judged(
@@ -440,14 +445,14 @@ def _explain(judged: Sequence[Judged]) -> None:
 
 
 def _alone(
-    table: SamplesTable,
-    numbers: Ints,
+    repetitions: _Repetitions,
     case_levels: NDArray[np.float64],
     of_case: Mapping[int, Judged],
     *,
     fleet: bool,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], Floats, Floats]:
     """Return the words, losses and limits of metrics alone, after what their parts lost is taken off."""
+    numbers = repetitions.numbers
     words = np.zeros(case_levels.shape, dtype=np.uint8)
     losses = np.full(case_levels.shape, np.nan)
     limits, sight = np.full(len(numbers), np.inf), np.full(len(numbers), np.inf)
@@ -469,7 +474,10 @@ def _alone(
         prior = math.hypot(judged.spread, judged.deviation if cases == 2 else 0.0)
         weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
         spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
-        losses[place] = level - spread.centre
+        # A metric is bad by itself, too, and hosts of an update are compared part by part.
+        losses[place] = np.minimum(level - spread.centre, repetitions.losses[place])
+        for update in judged.updates:
+            losses[place][update.hosts] = np.nan
         wide = np.array([spread.deviation * math.sqrt(1 + 1 / max(int(np.count_nonzero(spread.good)), 1))])
         least = max(LEAST_LOSS, 1.5 * judged.step)
         fail, unusual, seen = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
@@ -477,40 +485,46 @@ def _alone(
         with np.errstate(invalid="ignore"):
             words[place] = np.where(losses[place] > unusual[0], SUSPECT, PASS)
             for host in np.flatnonzero(losses[place] > fail[0]).tolist():
-                words[place, host] = FAIL if _is_lasting(table, number, host, fail[0]) else UNDECIDED
+                words[place, host] = FAIL if repetitions.are_bad(place, host, judged, fail[0]) else UNDECIDED
     return words, losses, limits, sight
 
 
-def _await_repetitions(judged: Judged, table: SamplesTable, is_sure: Bools) -> None:
-    """Let no host fail by a single repetition, nor by one or two metrics that are not bad in all repetitions.
+class _Repetitions(Struct, frozen=True):
+    """The repetitions of cases: *losses* of each host against the usual level, *usual* levels (logarithms)."""
 
-    A disturbed repetition hits one metric or two: a host with several bad series (*is_sure*) is suspect.
+    table: SamplesTable
+    numbers: Ints
+    losses: NDArray[np.float64]
+    usual: Floats
+
+    def are_bad(self, place: int, host: int, judged: Judged, limit: float) -> bool:
+        """Return whether nearly all repetitions that count are worse than half of a *limit*, and not just one."""
+        number = int(self.numbers[place])
+        groups = self.table.groups(number)
+        group = groups.start + int(np.searchsorted(self.table.host[groups], host))
+        rows = self.table.rows_of(slice(group, group + 1))
+        values = self.table.value[rows]
+        count = max(int(judged.sessions[host] * np.nan_to_num(judged.repetitions[host], nan=1.0)), 1)
+        values = values[self.table.valid[rows] & self.table.judged[rows] & (values > 0)][-count:]
+        sign = 1.0 if self.table.cases[number].better == "lower" else -1.0
+        bad = sign * np.log(values) - self.usual[place] > limit / 2
+        return len(bad) > 1 and bool(bad.mean() >= 0.75 if len(bad) > 3 else bad.all())
+
+
+def _await_repetitions(judged: Judged, repetitions: _Repetitions, is_sure: Bools) -> None:
+    """Let no host of a few sessions fail by a single repetition of a metric, or of all metrics.
+
+    A host with several bad series (*is_sure*) is suspect.
     """
     cases = judged.series.cases
     limits = judged.answers[SIBLINGS].limit
-    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions == 1)
+    places = np.searchsorted(repetitions.numbers, cases)
+    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions < STABLE_SESSIONS)
     for host in np.flatnonzero(fails).tolist():
-        if not judged.repetitions[host] > 1:
+        limit = float(limits[host])
+        bad = [place for place in places.tolist() if repetitions.losses[place, host] > limit / 2]
+        lasting = sum(repetitions.are_bad(place, host, judged, limit) for place in bad)
+        if judged.sessions[host] == 1 and not judged.repetitions[host] > 1:
             judged.words[host] = SUSPECT if is_sure[host] or len(cases) > 2 else UNDECIDED
-        elif len(cases) <= 2 and not is_sure[host]:
-            limit = float(limits[host])
-            if not any(_is_lasting(table, number, host, limit) for number in cases if _has(table, number, host)):
-                judged.words[host] = UNDECIDED
-
-
-def _has(table: SamplesTable, number: int, host: int) -> bool:
-    return host in table.host[table.groups(number)]
-
-
-def _is_lasting(table: SamplesTable, number: int, host: int, limit: float) -> bool:
-    """Return whether a metric alone is bad in nearly all repetitions of a host: one or two may be disturbed."""
-    groups = table.groups(number)
-    group = groups.start + int(np.searchsorted(table.host[groups], host))
-    rows = table.rows_of(slice(group, group + 1))
-    values = table.value[rows][table.valid[rows] & table.judged[rows] & (table.value[rows] > 0)]
-    sign = 1.0 if table.cases[number].better == "lower" else -1.0
-    logs = sign * np.log(values[-12:])
-    away = logs - np.median(logs)
-    return len(logs) > 1 and bool(
-        np.mean(away > -limit / 2) >= 0.75 if len(logs) > 3 else (away > -limit / 2).all()
-    )
+        elif bad and 2 * lasting <= len(bad):
+            judged.words[host] = SUSPECT if is_sure[host] else UNDECIDED
