@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on simulated fleets with known faults, beside the rules of others in the same run.
+"""Compares verdicts with the rules of others on simulated fleets with known faults, in the same run.
 
 Method. Fleets are simulated by another model than the judge's. The logarithm of a value is the sum of
 
@@ -8,14 +8,13 @@ Method. Fleets are simulated by another model than the judge's. The logarithm of
   equal variance
 - the session, and the repetition: noise of nine kinds, see NOISES
 
-Hosts have two NUMA nodes and 20 metrics: four kernels in the memory of each bank, two over each link, the
-latency of memory and that of the first cache in two sizes each. All hosts are judged without references, as
-`report` does.
+Hosts have two NUMA nodes and 20 metrics: four kernels in the memory of each bank, two over each link, and
+the latencies of memory and of the first cache in two sizes each. No references judge the hosts, as in `report`.
 
 Faults: all memory (bandwidth loses the share, latency half of it, links the same as the banks), two hosts with
 this fault, one bank, one link, one metric, and the clock of all cores. A cell has the percentage of bad hosts
-that fail, for firsttouch also that of bad hosts that pass. Any other host that fails is a false fail, with the
-interval of Wilson (95 %).
+that fail; for firsttouch, the percentage that passes follows. A good host that fails is a false fail. Intervals
+are Wilson's (95 %).
 
 Rules of others. They know no other word than fail, and judge the mean of the repetitions of the newest session:
 
@@ -33,7 +32,7 @@ Rules of others. They know no other word than fail, and judge the mean of the re
 The table of weeks has half a year of weekly sessions. A session offset or a boot state is shared by all metrics
 of a host, the summer by all hosts. An update reaches all hosts at five a week from week 8. The fault of 10 %
 begins in week 14; an alternating one is there every other week, an intermittent one of 15 % in 30 % of the weeks
-(these count from the fourth bad week on). The seeds are those of no test.
+(judged from the fourth bad week on). No test uses these seeds.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def loss_by(kind: str, share: float) -> Array:
 
 @dataclass(frozen=True)
 class Condition:
-    """How fleets are simulated: *spread* is the deviation between good hosts, *noise* that of a repetition."""
+    """How fleets are simulated, by two deviations: *spread* between good hosts, *noise* between repetitions."""
 
     hosts: int = 8
     spread: float = 0.01

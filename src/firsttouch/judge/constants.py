@@ -31,8 +31,8 @@ MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
 SURELY_BAD_SERIES: Final = 3
 #: Bad sessions of an intermittent host.
 INTERMITTENT_SESSIONS: Final = 3
-#: A bank with a smaller share of its theoretical bandwidth is suspect whatever its siblings reach. The
-#: publications' hosts reach 45 to 90 % with all their PUs (thesis, chapter 4; J. D. McCalpin's results of STREAM).
+#: A policy: a bank with a smaller share of its theoretical bandwidth is suspect whatever its siblings reach. The
+#: AMD hosts of the thesis reach 11 of 25.6 GB/s with the PUs of a NUMA node, 43 % (sections 3.2 and 3.4).
 LEAST_OF_THEORY: Final = 0.33
 
 # ----------------------------------------------------------------------
@@ -53,8 +53,6 @@ DETECTED: Final = 1.645
 
 #: Chance divides the series of this share of stable hosts: a false change only discards older sessions.
 CHANGE_TAIL: Final = 1e-3
-#: Hosts of which the median shows what all hosts share at a time.
-FEWEST_TO_CENTRE: Final = 5
 #: No noise is known to be less than this.
 LEAST_NOISE: Final = 5e-4
 #: Two groups of hosts are as many deviations of their members apart.
