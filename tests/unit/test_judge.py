@@ -245,6 +245,17 @@ class TestBlind:
         of_hosts = verdicts(Model(5, noise=0.03, fault=memory(0.09, (0, 1))).records())
         assert of_hosts["n0"].verdict != "pass" != of_hosts["n1"].verdict
 
+    def test_a_check_of_a_site_may_measure_some_cases_on_no_numa_node(self):
+        places = ({"pu_nodes": [0]}, {"pu_nodes": [1]}, {})
+        records = [
+            Record(
+                "dgemm", "gflops", "GFLOP/s", "higher", (20.0 + 0.01 * host,), place, host=f"n{host}", system="s"
+            )
+            for host in range(5)
+            for place in places
+        ]
+        assert words(verdicts(records, Undescribed("s"))) == {"pass"}
+
     def test_three_hosts_are_no_fleet(self):
         of_hosts = verdicts(Model(3, fault=memory(0.3)).records())
         assert words(of_hosts) == {"undecided"}

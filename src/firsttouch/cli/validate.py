@@ -12,6 +12,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
+from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.report import inputs
@@ -50,7 +51,7 @@ def _explained(findings: Sequence[PartFinding]) -> Iterator[str]:
     """Yield a line for each part of a host and each question that was asked."""
 
     def share(loss: float) -> str:
-        return f"{100 * -math.expm1(-loss):.1f} %" if math.isfinite(loss) else "-"
+        return f"{100 * as_fraction(loss):.1f} %" if math.isfinite(loss) else "-"
 
     rows = [("part", "kind", "compared with", "loss", "limit", "sight", "word")]
     for part in findings:

@@ -27,6 +27,7 @@ from firsttouch.judge.groups import Ints
 from firsttouch.judge.levels import middles
 from firsttouch.judge.part_judge import Fleet, judge_parts
 from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.cases import Case, distinguished, grouped
 from firsttouch.records.catalogue import checks
 from firsttouch.systems.definition import System
@@ -144,19 +145,19 @@ def _reached(
     groups = questions.two_groups(level, prior)
     if groups is not None and not groups.is_minority:
         better, worse = (folded([names[h] for h in hosts[side]]) for side in (~groups.worse, groups.worse))
-        apart = f"{-100 * math.expm1(-groups.apart):.1f} % apart"
+        apart = f"{100 * as_fraction(groups.apart):.1f} % apart"
         return f"two groups of hosts, {apart}, name the right one with --hosts: {better} or {worse}"
     spread = questions.spread_of(level, prior, PRIOR_FREEDOM)
     good = int(np.count_nonzero(spread.good))
-    wide = np.array([spread.deviation * math.sqrt(1 + 1 / max(good, 1))])
-    limits = questions.limits(wide, np.array([spread.freedom]), wanted[0], -math.log1p(-wanted[1]))
-    limit = -math.expm1(-float(limits[0][0]))
+    wide = np.array([spread.of_another])
+    limits = questions.limits(wide, np.array([spread.freedom]), wanted[0], as_logarithm(wanted[1]))
+    limit = as_fraction(float(limits[0][0]))
     if limit > PASS_SIGHT:
         detected = f"only a loss of {100 * limit:.0f} % would be detected"
         return f"good hosts differ too much, or {good} hosts are too few: {detected}"
     noises = fleet.noise[places][np.isfinite(fleet.noise[places])]
     repetitions = np.nansum(fleet.repetitions[places][:, hosts[spread.good]]) / max(good, 1)
-    sign = 1.0 if case.better == "lower" else -1.0
+    sign = case.loss_sign
     error = max(float(np.median(noises)), LEAST_NOISE) if len(noises) else PRIOR_NOISE
     reference = Learnt(case, math.exp(sign * spread.centre), limit, error, good, float(repetitions))
     left_out = np.flatnonzero(~spread.good).tolist()

@@ -20,6 +20,7 @@ from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
 from firsttouch.judge.samples_table import loss_state
+from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import Finding, PartFinding, natural
 from firsttouch.records.cases import grouped
 from firsttouch.systems.facts import Facts
@@ -173,7 +174,7 @@ def _series(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     is_all = any(part.is_together for part in bad) or len(bad) >= max(
         (symptoms.places.get(part.series, 1) for part in bad), default=1
     )
-    losses = [-math.expm1(-part.loss) for part in bad]
+    losses = [as_fraction(part.loss) for part in bad]
     if rule.all not in {None, is_all} or not rule.loss[0] <= max(losses) <= rule.loss[1]:
         return None
     order = sorted(zip(losses, (part.part for part in bad), strict=True), key=lambda item: natural(item[1]))

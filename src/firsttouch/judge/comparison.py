@@ -143,7 +143,9 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         pairs.append((case, sides))
     noises = _noises(pairs)
     changes = [
-        _counted(case, shared, sides) if _is_exact(case) else _measured(case, shared, sides, noise, len(pairs))
+        _counted(case, shared, sides)
+        if event_limits.is_exact(case)
+        else _measured(case, shared, sides, noise, len(pairs))
         for (case, sides), noise in zip(pairs, noises, strict=True)
     ]
     busy = np.zeros(len(shared), dtype=np.bool_)
@@ -151,7 +153,8 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         busy |= old.is_busy | now.is_busy
     return Comparison(
         changes=sorted(
-            changes, key=lambda c: (ORDER.index(c.word), not _is_exact(c.case), -abs(c.size), c.case.name)
+            changes,
+            key=lambda c: (ORDER.index(c.word), not event_limits.is_exact(c.case), -abs(c.size), c.case.name),
         ),
         hosts=len(shared),
         changed=_hosts(changes, lost, new),
@@ -163,17 +166,12 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     )
 
 
-def _is_exact(case: Case) -> bool:
-    """Return whether values of a case are read or counted, so that one is as good as many."""
-    return case.exact or event_limits.limit_of(case) is not None
-
-
 def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -> _Side:
     """Return the values of a case on *hosts* (numbers), as one of *samples*."""
     case, count = samples.cases[number], sessions.hosts
     groups, which, _, _ = samples.good([number])
     value = np.full(count, np.nan)
-    if _is_exact(case):
+    if event_limits.is_exact(case):
         # A single wrong answer counts, however many right ones follow.
         is_counted = event_limits.limit_of(case) is not None
         value[which] = groups.apply(lambda rows: rows.max(axis=1)) if is_counted else groups.values[groups.ends]
@@ -182,8 +180,7 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -
     losses = case_losses(samples, sessions, number)
     host = sessions.host[losses.session]
     loss = of_hosts(losses.loss, host, count)
-    sign = 1.0 if case.better == "lower" else -1.0
-    value = np.where(np.isfinite(loss) & (value > 0), np.exp(sign * loss), value)
+    value = np.where(np.isfinite(loss) & (value > 0), np.exp(case.loss_sign * loss), value)
     repetitions = np.bincount(host, losses.count, minlength=count).astype(np.float64)
     calm = np.bincount(host, ~losses.is_disturbed, minlength=count)
     of_sessions = np.full(len(sessions.number), np.nan)

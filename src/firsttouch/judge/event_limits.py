@@ -40,6 +40,11 @@ def limit_of(case: Case) -> Limit | None:
     return catalogue.limit_of(case.check, case.metric)
 
 
+def is_exact(case: Case) -> bool:
+    """Return whether values of a case are read or counted, so that one is as good as many."""
+    return case.exact or limit_of(case) is not None
+
+
 class EventLimits:
     """Judges the cases of *samples* that have a limit: :meth:`judge` takes the number of one."""
 

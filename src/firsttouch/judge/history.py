@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from firsttouch.documents import attributes
 from firsttouch.judge import drift, event_limits, levels, questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, PRIOR_FREEDOM, STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration
@@ -86,10 +87,9 @@ class Change(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON."""
-        same = ("part", "of", "change", "worse")
         return {
             "system": self.case.system,
-            **{name: getattr(self, name) for name in same},
+            **attributes(self, "part", "of", "change", "worse"),
             **{name: list(getattr(self, name)) for name in ("hosts", "levels", "others", "causes")},
             **{"case": self.case.name, "unit": self.case.unit},
             **{"after": iso(self.after), "before": iso(self.before)},
@@ -126,7 +126,7 @@ def changes(
     for part in all_series:
         case_of = cache(partial(levels.case_losses, samples, sessions))
         of_name, step = members.setdefault((part.part.name, part.kind), []), 0.0
-        if of_name and not part.part.place:
+        if part.is_together:
             loss = levels.middles(np.array(of_name, dtype=np.float32)).astype(np.float64)
         else:
             losses = levels.series_losses([case_of(number) for number in part.cases], sessions)
@@ -145,7 +145,7 @@ def parts_of(samples: SamplesTable) -> list[Series]:
         {
             number: case
             for number, case in enumerate(samples.cases)
-            if case.better != "neither" and not case.exact and not event_limits.limit_of(case)
+            if case.better != "neither" and not event_limits.is_exact(case)
         }
     )
 
@@ -179,16 +179,16 @@ class _Steps(Struct, frozen=True):
         if np.isnan(pooled):
             return None
         freedom = max(freedom, PRIOR_FREEDOM)
-        is_begin, rest = np.zeros(len(loss), dtype=np.bool_), loss
+        is_begin, earlier = np.zeros(len(loss), dtype=np.bool_), loss
         newest: Stretches | None = None
         while True:
-            timeline = levels.stretches(rest, sessions, noise, freedom, FEWEST_SESSIONS, STABLE_SESSIONS)
+            timeline = levels.stretches(earlier, sessions, noise, freedom, FEWEST_SESSIONS, STABLE_SESSIONS)
             newest = newest or timeline
             if not (timeline.before >= 0).any():
                 break
             is_begin[timeline.begin[timeline.before >= 0]] = True
             before = np.where(timeline.before >= 0, timeline.begin, 0)
-            rest = np.where(np.arange(len(loss)) < before[sessions.host], rest, np.nan)
+            earlier = np.where(np.arange(len(loss)) < before[sessions.host], earlier, np.nan)
         measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
         host, values = sessions.host[measured], loss[measured]
         is_first = np.diff(host, prepend=-1) != 0
@@ -262,7 +262,7 @@ class _Steps(Struct, frozen=True):
         size = float(np.median(self.size[chosen]))
         for number in part.cases:
             of_case, case = case_of(number), samples.cases[number]
-            sign = 1.0 if case.better == "lower" else -1.0
+            sign = case.loss_sign
             values = []
             for begin, end in ((self.begin, self.last + 1), (self.middle, self.end)):
                 ends = [np.searchsorted(of_case.session, (begin[n], end[n])).tolist() for n in looked_at]

@@ -47,7 +47,7 @@ from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.part_judge import OWN as BY_OWN
 from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
-from firsttouch.judge.statistics import student_quantile, student_quantiles
+from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
@@ -56,6 +56,11 @@ from firsttouch.units import Better
 
 if TYPE_CHECKING:
     from firsttouch.systems.definition import System, Undescribed
+
+
+#: What the questions of a part compare it with, in words, by their numbers; and the one that references answer.
+_COMPARED_WITH = ("its siblings", "its own level")
+_PROMISED = "what was promised"
 
 
 def judge(
@@ -134,7 +139,7 @@ class _Rows:
         self.intermittent: dict[int, str] = {}
         self.awaiting: set[int] = set()
         self.places: dict[str, int] = {}
-        self._sight = _log(system.sight or PASS_SIGHT)
+        self._sight = as_logarithm(system.sight or PASS_SIGHT)
         events = event_limits.EventLimits(samples)
         measured: list[int] = []
         for number, case in enumerate(samples.cases):
@@ -155,7 +160,7 @@ class _Rows:
         """Return what each question says about each part of a host, good ones included."""
         answers = []
         for judged in self._judged:
-            for number, question in enumerate(("its siblings", "its own level")):
+            for number, question in enumerate(_COMPARED_WITH):
                 answer = judged.answers[number]
                 if math.isfinite(answer.loss[host]):
                     word = SUSPECT if answer.loss[host] > answer.unusual[host] else PASS
@@ -209,10 +214,10 @@ class _Rows:
             return None
         usual = float(np.median(values)) if case.unit != "1" else _mode(values)
         limit = 0.0 if case.unit == "1" else LEAST_LOSS
-        alike = int(np.count_nonzero(np.abs(values / usual - 1) <= limit))
-        if 2 * alike <= len(values):
+        near = int(np.count_nonzero(np.abs(values / usual - 1) <= limit))
+        if 2 * near <= len(values):
             return None
-        return _learnt(case, usual, limit, f"{alike} of {len(values)} hosts of this fleet")
+        return _learnt(case, usual, limit, f"{near} of {len(values)} hosts of this fleet")
 
     def _drop_invalid(self, number: int) -> None:
         """Let no repetition of an invalid value count."""
@@ -230,8 +235,7 @@ class _Rows:
         for judged in fleet.series:
             part = judged.series.part
             if part.place:
-                name = f"{part.name} {judged.series.kind}"
-                self.places[name] = self.places.get(name, 0) + 1
+                self.places[judged.series.pattern] = self.places.get(judged.series.pattern, 0) + 1
         place_of = {int(number): place for place, number in enumerate(fleet.cases)}
         session_place = np.full(int(fleet.sessions.number.max(initial=0)) + 1, -1)
         session_place[fleet.sessions.number] = np.arange(len(fleet.sessions.number))
@@ -254,24 +258,19 @@ class _Rows:
         """Mark the repetitions that count: those of sessions since the last change, calm ones if there are any."""
         samples = self._samples
         groups = samples.groups(number)
-        rows = samples.rows_of(groups)
-        places = session_place[samples.sessions_of_rows[rows]]
-        since = judged.begin[np.repeat(samples.host[groups], samples.counts[groups])]
-        now = samples.valid[rows] & (places >= np.maximum(since, 0)) & (samples.value[rows] > 0)
+        rows, counts = samples.rows_of(groups), samples.counts[groups]
+        begins, ends = np.cumsum(counts) - counts, np.cumsum(counts) - 1
+        session = samples.sessions_of_rows[rows]
+        since = judged.begin[np.repeat(samples.host[groups], counts)]
+        usable = samples.valid[rows] & (samples.value[rows] > 0)
+        now = usable & (session_place[session] >= np.maximum(since, 0))
         if samples.busy_pus is not None:
             calm = now & (samples.busy_pus[rows] < BUSY)
-            begins = np.cumsum(samples.counts[groups]) - samples.counts[groups]
-            some = np.add.reduceat(calm.astype(np.int64), begins) > 0
-            now = np.where(np.repeat(some, samples.counts[groups]), calm, now)
+            has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
+            now = np.where(np.repeat(has_calm, counts), calm, now)
         self.now[rows] = now
-        counts = samples.counts[groups]
-        begins, ends = np.cumsum(counts) - counts, np.cumsum(counts) - 1
         # The newest session must have a repetition that counts.
-        session = samples.sessions_of_rows[rows]
-        newest = np.maximum.reduceat(
-            np.where(samples.valid[rows] & (samples.value[rows] > 0), session, -1), begins
-        )
-        without = newest < session[ends]
+        without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
         self.words[groups][without], self.more[groups][without] = INVALID, 1
 
     def _case_by_fleet(  # noqa: PLR0915
@@ -282,7 +281,7 @@ class _Rows:
         host = samples.host[groups]
         level = fleet.case_levels[place]
         siblings = judged.answers[0]
-        usual = float(np.nanmedian(level)) if np.isfinite(level).any() else math.nan
+        usual = float(fleet.usual[place])
         words, by, evidence = self.words[groups], self.by[groups], self.evidence[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
@@ -290,17 +289,14 @@ class _Rows:
         limit = _least(siblings.limit)
         alone_limit = float(fleet.alone_limits[place])
         limit_of_case = min(limit, alone_limit)
-        sign = 1.0 if case.better == "lower" else -1.0
         if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
-            value = math.exp(sign * (usual + fleet.centres[place]))
+            value = math.exp(case.loss_sign * (usual + fleet.centres[place]))
             count = int(np.count_nonzero(np.isfinite(siblings.loss)))
             fine = int(np.count_nonzero(siblings.loss <= siblings.limit))
-            reference = _learnt(
-                case, value, 1 - math.exp(-limit_of_case), f"{fine} of {count} hosts of this fleet"
-            )
+            reference = _learnt(case, value, as_fraction(limit_of_case), f"{fine} of {count} hosts of this fleet")
             self.references[number] = (None, reference)
             by[np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
-            self.visible[number] = min(1.0, 1 - math.exp(-_least(siblings.sight)))
+            self.visible[number] = as_fraction(_least(siblings.sight))
         is_open = (judged.words[host] > PASS) | (fleet.alone[place, host] > PASS)
         for row in np.flatnonzero(is_open & (words != INVALID)).tolist():
             h = int(host[row])
@@ -320,7 +316,10 @@ class _Rows:
             elif self.references[number][1] is None:
                 by[row] = OWN
                 self.own[groups.start + row] = _learnt(
-                    case, math.exp(sign * (usual + fleet.centres[place])), 1 - math.exp(-bound), "its siblings"
+                    case,
+                    math.exp(case.loss_sign * (usual + fleet.centres[place])),
+                    as_fraction(bound),
+                    "its siblings",
                 )
             away = fleet.alone_loss[place, h] / alone_limit if alone > part else loss / bound if bound else 0.0
             evidence[row] = away
@@ -349,7 +348,6 @@ class _Rows:
     ) -> Reference:
         """Return a host's own level in a case as a reference."""
         case, timeline = self._samples.cases[number], judged.timeline
-        sign = 1.0 if case.better == "lower" else -1.0
         best = fleet.case_levels[place, host] - judged.answers[BY_OWN].loss[host]
         if not math.isfinite(best):  # a host that is bad in its newest session only
             size = timeline.size[host] - 1
@@ -359,7 +357,7 @@ class _Rows:
         if not math.isfinite(limit):
             limit = LEAST_LOSS
         times = fleet.sessions.time[[begin, end]]
-        value = math.exp(sign * (best + fleet.centres[place]))
+        value = math.exp(case.loss_sign * (best + fleet.centres[place]))
         source = f"own level of {_period(*times.tolist())}, {size} sessions"
         return _learnt(case, value, 1 - math.exp(-limit), source)
 
@@ -428,7 +426,7 @@ class _Rows:
             mean, count = float(over.mean()), len(over)
             error = math.sqrt(float((of_errors[has_reference[:, host], host] ** 2).sum())) / count
             limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + count) * error
-            rows = [self._row(number, host) for number in judged.series.cases]
+            rows = [self._samples.group(number, host) for number in judged.series.cases]
             rows = [row for row, is_known in zip(rows, has_reference[:, host].tolist(), strict=True) if is_known]
             if count >= 3 and mean > limit and np.mean(over > 0) >= 0.75:
                 for row, of_row in zip(rows, over.tolist(), strict=True):
@@ -436,14 +434,8 @@ class _Rows:
                         self.words[row], self.by[row], self.more[row] = FAIL, SYSTEM, 0
             fails = sum(bool(self.words[row] == FAIL and self.by[row] == SYSTEM) for row in rows)
             if 2 * fails >= count and fails:
-                loss = mean + _log(tolerance)
-                self._add(judged, host, "what was promised", loss, _log(tolerance), FAIL)
-
-    def _row(self, number: int, host: int) -> int:
-        """Return the number of the group of a case and a host."""
-        groups = self._samples.groups(number)
-        row: int = groups.start + int(np.searchsorted(self._samples.host[groups], host))
-        return row
+                loss = mean + as_logarithm(tolerance)
+                self._add(judged, host, _PROMISED, loss, as_logarithm(tolerance), FAIL)
 
     def _add(  # noqa: PLR0917
         self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int
@@ -462,7 +454,7 @@ class _Rows:
     ) -> PartFinding:
         part = judged.series.part
         since = ""
-        if judged.before[host] >= 0 and question != "what was promised":
+        if judged.before[host] >= 0 and question != _PROMISED:
             since = f"{datetime.fromtimestamp(int(self._times[judged.begin[host]]) / 1000, UTC):%Y-%m-%d}"
         return PartFinding(
             part.text,
@@ -476,9 +468,7 @@ class _Rows:
             round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
             since,
             apart=judged.groups.apart if judged.groups and word == UNDECIDED else None,
-            series=f"{part.name} {judged.series.kind}"
-            if not part.is_named
-            else f"{part.name} {part.place[0] if part.place else ''} {judged.series.kind}",
+            series=judged.series.pattern,
             is_together=not part.place,
         )
 
@@ -489,12 +479,10 @@ class _Rows:
         kind = judged.series.kind
         for host in np.flatnonzero((judged.words > PASS) & ~judged.is_disturbed).tolist():
             loss, limit = judged.answer(host)
-            question = "its siblings"
-            if judged.question[host] == BY_OWN:
-                question = "its own level"
-                if judged.awaiting[host] and not loss > limit:
-                    loss = float(judged.timeline.last[host] - judged.level[host])
-            self._add(judged, host, question, loss, limit, int(judged.words[host]))
+            number = int(judged.question[host])
+            if number == BY_OWN and judged.awaiting[host] and not loss > limit:
+                loss = float(judged.timeline.last[host] - judged.level[host])
+            self._add(judged, host, _COMPARED_WITH[number], loss, limit, int(judged.words[host]))
         if not self._is_fleet or kind == "time" or judged.series.part.name == "locks":
             return
         by_system = [self.references[number][0] is not None for number in judged.series.cases]
@@ -503,8 +491,7 @@ class _Rows:
         with np.errstate(invalid="ignore"):
             sees = judged.sight <= self._sight
         for host in np.flatnonzero(np.isfinite(judged.level) & ~sees).tolist():
-            sight = float(judged.sight[host])
-            self.blind.setdefault(host, {})[judged.series.title] = 1 - math.exp(-sight) if sight < 50 else 1.0
+            self.blind.setdefault(host, {})[judged.series.title] = as_fraction(float(judged.sight[host]))
 
     def _below_theory(self, judged: Judged) -> None:
         """Let a bank be suspect that reaches little of what its modules and channels allow."""
@@ -539,7 +526,7 @@ class _Rows:
             word = "lost" if change > 0 else "gained"
             self.updates.append(
                 f"an update: {len(names)} of {len(samples.hosts)} hosts {word} "
-                f"{100 * abs(math.expm1(-change)):.1f} % together, "
+                f"{100 * abs(as_fraction(change)):.1f} % together, "
                 f"{first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
             )
 
@@ -577,19 +564,15 @@ def _least(values: Floats) -> float:
     return float(np.median(finite)) if len(finite) else math.inf
 
 
-def _log(loss: float) -> float:
-    """Return a loss (a fraction) as a logarithm."""
-    return -math.log1p(-min(loss, 0.999))
-
-
 def _excess(values: Floats, better: Better, reference: Reference) -> Floats:
     """Return by how much values are worse than a reference allows (logarithms)."""
     excess = np.full(len(values), -1.0)
-    some = values > 0
+    is_positive = values > 0
     if better != "lower" and reference.minimum and reference.minimum > 0:
-        excess[some] = math.log(reference.minimum) - np.log(values[some])
+        excess[is_positive] = math.log(reference.minimum) - np.log(values[is_positive])
     if better != "higher" and reference.maximum and reference.maximum > 0:
-        excess[some] = np.maximum(excess[some], np.log(values[some]) - math.log(reference.maximum))
+        above = np.log(values[is_positive]) - math.log(reference.maximum)
+        excess[is_positive] = np.maximum(excess[is_positive], above)
     return excess
 
 

@@ -63,8 +63,8 @@ class Sessions(Struct, frozen=True):
     def of(cls, table: SamplesTable) -> Sessions:
         """Return the sessions of a table."""
         numbers = table.sessions_of_rows
-        most = int(numbers.max(initial=0)) + 1
-        host, time = np.full(most, -1, dtype=np.int64), np.zeros(most, dtype=np.int64)
+        size = int(numbers.max(initial=0)) + 1
+        host, time = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64)
         for case in range(len(table.cases)):
             groups = table.groups(case)
             rows = table.rows_of(groups)
@@ -106,8 +106,7 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
     if not len(value):
         none = np.zeros(0)
         return CaseLosses(none.astype(np.int64), none, none.astype(np.int64), none.astype(np.bool_), np.nan, 0.0)
-    sign = 1.0 if table.cases[case].better == "lower" else -1.0
-    logs = sign * np.log(value)
+    logs = table.cases[case].loss_sign * np.log(value)
     is_first = np.diff(number, prepend=-1) != 0
     firsts = np.flatnonzero(is_first)
     counts = np.diff(firsts, append=len(number))
@@ -166,16 +165,30 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLoss
     spread = 0.0
     if len(cases) > 1:
         with np.errstate(all="ignore"):
-            middle = middles(rows)
             spread = max(spread_within(rows, counts), LEAST_NOISE)
-            near = np.clip(rows, middle - HUBER * spread, middle + HUBER * spread)
-            loss = np.nansum(near, axis=0, dtype=np.float64) / np.where(counts > 0, counts, np.nan)
+            loss = mean_near(rows, counts, spread)
     else:
         loss = rows[0].astype(np.float64)
     with np.errstate(all="ignore"):
         return SeriesLosses(
             rows, loss, noise / counts**2, repetitions / counts, disturbed, spread, max(c.step for c in cases)
         )
+
+
+def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> Floats:
+    """Return the mean of each column with outlying values drawn near (:data:`HUBER`); NaN for an empty one."""
+    middle = middles(rows)
+    near = np.clip(rows, middle - HUBER * spread, middle + HUBER * spread)
+    mean: Floats = np.nansum(near, axis=0, dtype=np.float64) / np.where(counts > 0, counts, np.nan)
+    return mean
+
+
+def mean_of_hosts(values: NDArray[np.floating], counted: Bools, sessions: Sessions) -> Floats:
+    """Return the mean of the *counted* sessions of each host; NaN for a host without any that was measured."""
+    chosen = np.flatnonzero(counted & np.isfinite(values))
+    counts = np.bincount(sessions.host[chosen], minlength=sessions.hosts)
+    sums = np.bincount(sessions.host[chosen], values[chosen], minlength=sessions.hosts)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
@@ -283,9 +296,9 @@ def stretches(  # noqa: PLR0917
         noise=noise,
         freedom=np.full(hosts, freedom),
     )
-    some = np.flatnonzero(counts)
-    result.begin[some] = measured[begins[some]]
-    for size in np.unique(counts[some]).tolist():
+    present = np.flatnonzero(counts)
+    result.begin[present] = measured[begins[present]]
+    for size in np.unique(counts[present]).tolist():
         which = np.flatnonzero(counts == size)
         rows = values[begins[which, None] + np.arange(size)]
         middle = medians(rows)

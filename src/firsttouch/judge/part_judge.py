@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -33,25 +34,24 @@ from firsttouch.judge.constants import (
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
+from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
 from firsttouch.judge.parts import Series, series
 from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.statistics import binomial_tail
+from firsttouch.judge.statistics import as_logarithm, binomial_tail
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
-#: The words of a part, by number, as those of a verdict.
-PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(5)
 
 
 class Judged(Struct, frozen=True):
     """The answers about one series: a value per host.
 
-    *words* are numbers, *question* is the number of the one that decided. *counted* marks the sessions that count
-    now, *level* is the loss in these. *awaiting* marks hosts that were good and are bad in one session,
-    *intermittent* has how many of how many sessions of a host were bad.
+    *words* are numbers, *question* is the number of the one that decided. *level* is the loss now. *awaiting*
+    marks hosts that were good and are bad in one session, *intermittent* has how many of how many sessions of
+    a host were bad.
     """
 
     series: Series
@@ -59,8 +59,6 @@ class Judged(Struct, frozen=True):
     question: NDArray[np.uint8]
     answers: tuple[Answer, Answer]
     level: Floats
-    mean: Floats
-    counted: Bools
     sessions: Ints
     repetitions: Floats
     noise: Floats
@@ -91,9 +89,9 @@ class Judged(Struct, frozen=True):
 class Fleet(Struct, frozen=True):
     """The judged series of a table, and the metrics alone.
 
-    *cases* are the numbers of the judged cases, *case_levels* a row for each with the loss of each host now (NaN:
-    not measured), relative to *centres* (logarithms). *alone* marks metrics that are bad beyond what their part
-    lost, with *alone_limits*.
+    *cases* are the numbers of the judged cases, *case_levels* a row for each with the loss of each host now
+    (NaN: not measured), relative to *centres* (logarithms), and *usual* the median of each row. *alone* marks
+    metrics that are bad beyond what their part lost, with *alone_limits*.
     """
 
     sessions: Sessions
@@ -101,11 +99,11 @@ class Fleet(Struct, frozen=True):
     cases: Ints
     case_levels: NDArray[np.float64]
     centres: Floats
+    usual: Floats
     noise: Floats
     alone: NDArray[np.uint8]
     alone_loss: NDArray[np.float64]
     alone_limits: Floats
-    alone_sight: Floats
     series_of: Mapping[int, Judged]
     repetitions: NDArray[np.float64]
 
@@ -114,7 +112,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     """Return what the parts of all hosts say, by the *cases* with these numbers (one direction is better)."""
     sessions = Sessions.of(table)
     all_series = series({number: table.cases[number] for number in cases})
-    single = [s for s in all_series if not _is_together(s, all_series)]
+    single = [s for s in all_series if not s.is_together]
     tests = max(1, len(all_series))
     judged: list[Judged] = []
     of_case: dict[int, Judged] = {}
@@ -124,7 +122,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
         prepared[part] = p = _prepare(levels.series_losses(of_cases, sessions), sessions, tests, fleet=fleet)
         for number, row, case in zip(part.cases, p.losses.cases, of_cases, strict=True):
-            now = _mean(row, p.counted, sessions)
+            now = levels.mean_of_hosts(row, p.counted, sessions)
             counts = np.full(sessions.hosts, np.nan)
             counts[sessions.host[case.session]] = case.count
             columns.append((number, now, _centre(case, row), case.noise, counts))
@@ -152,27 +150,20 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     for of_few in judged if fleet else ():
         _await_repetitions(of_few, repetitions, bad_series >= SURELY_BAD_SERIES)
     _explain(judged)
-    alone, alone_loss, limits, sight = _alone(repetitions, case_levels, of_case, fleet=fleet)
+    alone, alone_loss, limits = _alone(repetitions, case_levels, of_case, fleet=fleet)
     return Fleet(
         sessions,
         judged,
         numbers,
         case_levels,
         centres,
+        usual,
         np.array([c[3] for c in columns]),
         alone,
         alone_loss,
         limits,
-        sight,
         of_case,
         np.array([c[4] for c in columns]).reshape(len(columns), sessions.hosts),
-    )
-
-
-def _is_together(part: Series, all_series: Sequence[Series]) -> bool:
-    """Return whether a series has the cases of several others."""
-    return not part.part.place and any(
-        s.part.place and (s.part.name, s.kind) == (part.part.name, part.kind) for s in all_series
     )
 
 
@@ -182,25 +173,16 @@ def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
     with np.errstate(all="ignore"):
         counts = np.count_nonzero(np.isfinite(rows), axis=0)
         counts_or_nan = np.where(counts > 0, counts, np.nan)
-        middle = levels.middles(rows)
         spread = max(levels.spread_within(rows, counts), max(m.spread for m in members) / 2)
-        near = np.clip(rows, middle - 1.5 * spread, middle + 1.5 * spread) if len(members) > 2 else rows
         return SeriesLosses(
             rows,
-            np.nansum(near, axis=0, dtype=np.float64) / counts_or_nan,
+            levels.mean_near(rows, counts, spread),
             np.nansum([m.variance for m in members], axis=0) / counts_or_nan**2,
             np.nansum([m.repetitions for m in members], axis=0) / counts_or_nan,
             np.logical_or.reduce([m.is_disturbed for m in members]),
             spread,
             max(m.step for m in members),
         )
-
-
-def _mean(row: NDArray[np.floating], counted: Bools, sessions: Sessions) -> Floats:
-    chosen = np.flatnonzero(counted & np.isfinite(row))
-    counts = np.bincount(sessions.host[chosen], minlength=sessions.hosts)
-    sums = np.bincount(sessions.host[chosen], row[chosen], minlength=sessions.hosts)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def _centre(case: levels.CaseLosses, row: NDArray[np.float32]) -> float:
@@ -235,8 +217,7 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     )
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
-    newest = np.full(sessions.hosts, -1, dtype=np.int64)
-    newest[sessions.host[counted]] = np.flatnonzero(counted)
+    newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
     changes = _changes(timeline, losses.loss, sessions)
     updated = questions.updates(timeline, sessions, changes) if fleet else []
     awaiting = _awaiting(timeline, tests, updated)
@@ -266,7 +247,7 @@ def _judge(
 ) -> Judged:
     """Return the answers about one series."""
     hosts = sessions.hosts
-    losses, timeline, counted, noise = prepared.losses, prepared.timeline, prepared.counted, prepared.noise
+    losses, timeline, noise = prepared.losses, prepared.timeline, prepared.noise
     loss = losses.loss
     updated = prepared.updated
     own = questions.compared_with_itself(timeline, sessions, loss, updated, tests, losses.step, fleet=fleet)
@@ -295,12 +276,12 @@ def _judge(
         words[more], question[more] = word[more], number
     if divided is not None and divided.is_minority:
         words[divided.worse & (words == PASS)] = UNDECIDED
-    newest = _newest(losses.is_disturbed & np.isfinite(loss), loss, sessions)
-    repetitions = _last(losses.repetitions, sessions)
+    is_disturbed = _newest(losses.is_disturbed, np.isfinite(loss), sessions, 0)
+    repetitions = _newest(losses.repetitions, np.isfinite(losses.repetitions), sessions, math.nan)
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
     with np.errstate(invalid="ignore"):
-        is_sudden = (timeline.last - timeline.level > -math.log1p(-SUDDEN_LOSS)) & (repetitions > 1)
+        is_sudden = (timeline.last - timeline.level > as_logarithm(SUDDEN_LOSS)) & (repetitions > 1)
     words[awaiting] = np.where(is_sudden[awaiting], FAIL, SUSPECT)
     intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
     return Judged(
@@ -309,14 +290,12 @@ def _judge(
         question,
         (siblings, own),
         timeline.level,
-        _mean(loss, counted, sessions),
-        counted,
         np.where(awaiting, 1, timeline.size),
         repetitions,
         noise,
         np.where(awaiting, prepared.newest, timeline.begin),
         np.where(awaiting, prepared.newest - 1, timeline.before),
-        newest,
+        is_disturbed,
         awaiting,
         intermittent,
         updated,
@@ -339,18 +318,11 @@ def _changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
     return changes
 
 
-def _last(values: Floats, sessions: Sessions) -> Floats:
-    result = np.full(sessions.hosts, np.nan)
-    some = np.isfinite(values)
-    result[sessions.host[some]] = values[some]
-    return result
-
-
-def _newest(flags: Bools, loss: Floats, sessions: Sessions) -> Bools:
-    result = np.zeros(sessions.hosts, dtype=np.bool_)
-    some = np.isfinite(loss)
-    result[sessions.host[some]] = flags[some]
-    return result
+def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise: float) -> NDArray[Any]:
+    """Return the value of the newest *measured* session of each host, *otherwise* for a host without any."""
+    newest = np.full(sessions.hosts, otherwise, dtype=values.dtype)
+    newest[sessions.host[measured]] = values[measured]
+    return newest
 
 
 def _awaiting(timeline: Stretches, tests: float, updated: Sequence[Update]) -> Bools:
@@ -431,17 +403,13 @@ def _explain(judged: Sequence[Judged]) -> None:
                     explained(j, other)
     # All of a name: named if most of its parts are bad alike, and else the single ones.
     for j in judged:
-        part, kind = j.series.part, j.series.kind
-        if part.place:
+        if not j.series.is_together:
             continue
-        members = [o for o in judged if o.series.part.name == part.name and o.series.kind == kind and o is not j]
-        if not members:
-            continue
-        bad = np.array([o.words >= SUSPECT for o in members])
-        share = bad.mean(axis=0)
-        alike = share >= 0.75
-        for host in np.flatnonzero((j.words > PASS) & bad.any(axis=0) & ~alike).tolist():
-            j.words[host] = PASS
+        of_name = (j.series.part.name, j.series.kind)
+        bad = np.array(
+            [o.words >= SUSPECT for o in judged if (o.series.part.name, o.series.kind) == of_name and o is not j]
+        )
+        j.words[(j.words > PASS) & bad.any(axis=0) & (bad.mean(axis=0) < 0.75)] = PASS
 
 
 def _alone(
@@ -450,14 +418,14 @@ def _alone(
     of_case: Mapping[int, Judged],
     *,
     fleet: bool,
-) -> tuple[NDArray[np.uint8], NDArray[np.float64], Floats, Floats]:
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], Floats]:
     """Return the words, losses and limits of metrics alone, after what their parts lost is taken off."""
     numbers = repetitions.numbers
     words = np.zeros(case_levels.shape, dtype=np.uint8)
     losses = np.full(case_levels.shape, np.nan)
-    limits, sight = np.full(len(numbers), np.inf), np.full(len(numbers), np.inf)
+    limits = np.full(len(numbers), np.inf)
     if not fleet or case_levels.shape[1] < FEWEST_HOSTS:
-        return words, losses, limits, sight
+        return words, losses, limits
     for place, number in enumerate(numbers.tolist()):
         judged = of_case[number]
         cases = len(judged.series.cases)
@@ -478,15 +446,15 @@ def _alone(
         losses[place] = np.minimum(level - spread.centre, repetitions.losses[place])
         for update in judged.updates:
             losses[place][update.hosts] = np.nan
-        wide = np.array([spread.deviation * math.sqrt(1 + 1 / max(int(np.count_nonzero(spread.good)), 1))])
+        wide = np.array([spread.of_another])
         least = max(LEAST_LOSS, 1.5 * judged.step)
-        fail, unusual, seen = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
-        limits[place], sight[place] = fail[0], seen[0]
+        fail, unusual, _ = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
+        limits[place] = fail[0]
         with np.errstate(invalid="ignore"):
             words[place] = np.where(losses[place] > unusual[0], SUSPECT, PASS)
             for host in np.flatnonzero(losses[place] > fail[0]).tolist():
                 words[place, host] = FAIL if repetitions.are_bad(place, host, judged, fail[0]) else UNDECIDED
-    return words, losses, limits, sight
+    return words, losses, limits
 
 
 class _Repetitions(Struct, frozen=True):
@@ -500,14 +468,12 @@ class _Repetitions(Struct, frozen=True):
     def are_bad(self, place: int, host: int, judged: Judged, limit: float) -> bool:
         """Return whether nearly all repetitions that count are worse than half of a *limit*, and not just one."""
         number = int(self.numbers[place])
-        groups = self.table.groups(number)
-        group = groups.start + int(np.searchsorted(self.table.host[groups], host))
+        group = self.table.group(number, host)
         rows = self.table.rows_of(slice(group, group + 1))
         values = self.table.value[rows]
         count = max(int(judged.sessions[host] * np.nan_to_num(judged.repetitions[host], nan=1.0)), 1)
         values = values[self.table.valid[rows] & self.table.judged[rows] & (values > 0)][-count:]
-        sign = 1.0 if self.table.cases[number].better == "lower" else -1.0
-        bad = sign * np.log(values) - self.usual[place] > limit / 2
+        bad = self.table.cases[number].loss_sign * np.log(values) - self.usual[place] > limit / 2
         return len(bad) > 1 and bool(bad.mean() >= 0.75 if len(bad) > 3 else bad.all())
 
 

@@ -8,7 +8,8 @@ of all links, lose together is a series of the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -19,6 +20,8 @@ from firsttouch.records.catalogue import checks
 _CACHE, _MEMORY = 32 << 10, 32 << 20
 #: The kind of a series by the unit of its cases.
 _KINDS = {"GB/s": "bandwidth", "ns": "latency", "GHz": "clock", "s": "time"}
+#: The parts whose places are names that causes tell apart, and not numbers.
+_BY_PLACE = "transfers"
 #: What all parts of a name are called together.
 _ALL = {
     "memory": "all memory",
@@ -39,11 +42,6 @@ class Part(Struct, frozen=True, order=True):
     place: tuple[str, ...] = ()
 
     @property
-    def is_named(self) -> bool:
-        """Whether the place is a name that causes tell apart, and not a number."""
-        return self.name == "transfers"
-
-    @property
     def text(self) -> str:  # noqa: PLR0911 - a list of names
         """The part in words: ``memory of NUMA node 0``."""
         if not self.place:
@@ -62,37 +60,37 @@ class Part(Struct, frozen=True, order=True):
 
 
 class Series(Struct, frozen=True):
-    """The *cases* (numbers) of one *kind* that show one *part*."""
+    """The *cases* (numbers) of one *kind* that show one *part*, or all parts of a name *together*."""
 
     part: Part
     kind: str
     cases: Sequence[int]
+    is_together: bool = False
 
     @property
     def title(self) -> str:
-        """The series in words: ``bandwidth of memory of bank 0``."""
+        """The series in words: ``memory of bank 0, bandwidth``."""
         return f"{self.part.text}, {self.kind}"
+
+    @property
+    def pattern(self) -> str:
+        """The series as causes name it: ``memory bandwidth``, ``transfers host clock``."""
+        if self.part.name != _BY_PLACE:
+            return f"{self.part.name} {self.kind}"
+        return f"{self.part.name} {self.part.place[0] if self.part.place else ''} {self.kind}"
 
 
 def series(cases: Mapping[int, Case]) -> list[Series]:
     """Return the series of some cases by their number: those of single parts, and those of all parts of a name."""
     keys = {number: (part_of(case), kind_of(case)) for number, case in cases.items()}
-    result = [Series(part, kind, tuple(numbers)) for (part, kind), numbers in _grouped(keys)]
+    single = [Series(*key, tuple(numbers)) for key, numbers in grouped(keys, lambda n: keys[n]).items()]
     together = {number: (Part(part.name), kind) for number, (part, kind) in keys.items() if part.place}
-    several = {
-        (s.part.name, s.kind)
-        for s in result
-        if sum((s.part.name, s.kind) == (o.part.name, o.kind) for o in result) > 1
-    }
-    return result + [
-        Series(part, kind, tuple(numbers))
-        for (part, kind), numbers in _grouped(together)
-        if (part.name, kind) in several
+    several = Counter((s.part.name, s.kind) for s in single)
+    return single + [
+        Series(part, kind, tuple(numbers), is_together=True)
+        for (part, kind), numbers in grouped(together, lambda n: together[n]).items()
+        if several[part.name, kind] > 1
     ]
-
-
-def _grouped(keys: Mapping[int, tuple[Part, str]]) -> Iterator[tuple[tuple[Part, str], list[int]]]:
-    return iter(grouped(keys, lambda number: keys[number]).items())
 
 
 def kind_of(case: Case) -> str:  # noqa: PLR0911 - a list of rules

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares each part of each host with its siblings, and with itself.
 
-(The third one, whether it is below what was promised, needs no fleet: :mod:`firsttouch.judge.judging`.) All
-answers have the same form: a loss, the limit beyond which chance and nature do not explain it, and the smallest
-loss that would have been seen (sight).
+(:mod:`firsttouch.judge.judging` compares it with references, which needs no fleet.) Each answer has a loss, the
+limit beyond which chance and nature do not explain it, and the smallest loss that would have been seen (sight).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from firsttouch.judge.constants import (
     UPDATED_SHARE,
 )
 from firsttouch.judge.groups import Bools, Floats, Ints
-from firsttouch.judge.levels import Sessions, Stretches
+from firsttouch.judge.levels import Sessions, Stretches, mean_of_hosts
 from firsttouch.judge.statistics import student_quantiles
 
 
@@ -42,6 +41,11 @@ class Spread(Struct, frozen=True):
     deviation: float
     freedom: float
     good: Bools
+
+    @property
+    def of_another(self) -> float:
+        """The deviation of a good host that the centre was not learnt from."""
+        return self.deviation * math.sqrt(1 + 1 / max(int(np.count_nonzero(self.good)), 1))
 
 
 def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
@@ -237,9 +241,7 @@ def _of_siblings(timeline: Stretches, sessions: Sessions, loss: Floats, host: in
         usable & (sessions.time >= begin - around) & (sessions.time <= min(end + around, now - 1)),
         usable & (sessions.time >= now - around / 2),
     ):
-        counts = np.bincount(sessions.host[chosen], minlength=sessions.hosts)
-        sums = np.bincount(sessions.host[chosen], loss[chosen], minlength=sessions.hosts)
-        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+        means.append(mean_of_hosts(loss, chosen, sessions))
     change = means[1] - means[0]
     change = change[np.isfinite(change)]
     return max(0.0, float(np.median(change))) if len(change) >= FEWEST_HOSTS - 1 else 0.0
@@ -270,10 +272,7 @@ def compared_with_siblings(
         spread = spread_of(levels[members], *prior)
         usual = float(np.median(variances[members]))
         # A host of which less is known than of the others differs by more.
-        deviation = np.sqrt(
-            spread.deviation**2 * (1 + 1 / max(int(np.count_nonzero(spread.good)), 1))
-            + np.maximum(variances[members] - usual, 0)
-        )
+        deviation = np.sqrt(spread.of_another**2 + np.maximum(variances[members] - usual, 0))
         fail, unusual, sight = limits(
             deviation, np.full(len(members), spread.freedom), tests, max(LEAST_LOSS, 1.5 * step)
         )

@@ -141,6 +141,12 @@ class SamplesTable(Struct, frozen=True, dict=True):
         """Return the groups of a case."""
         return slice(int(self.of_case[case]), int(self.of_case[case + 1]))
 
+    def group(self, case: int, host: int) -> int:
+        """Return the group of a case and a *host* that has it."""
+        groups = self.groups(case)
+        number: int = groups.start + int(np.searchsorted(self.host[groups], host))
+        return number
+
     def groups_of_host(self, host: int) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""
         begins, order = self._of_host

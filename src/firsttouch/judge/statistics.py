@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistical inference: rounding, pooled variances, and tails of distributions.
+"""Statistical inference: losses, rounding, pooled variances, and tails of distributions.
 
 Everything that the rooms above need of it is here once, without a domain: arrays of values go in, probabilities,
 quantiles and deviations come out. The tests compare each function with SciPy, which is not needed at run time.
@@ -18,6 +18,16 @@ from firsttouch.judge.groups import Floats, Ints
 
 #: The decimal places of a value that is taken for rounded.
 _MOST_DECIMALS = 6
+
+
+def as_logarithm(loss: float) -> float:
+    """Return a loss (a fraction) as a logarithm; one of all is taken for 99.9 %."""
+    return -math.log1p(-min(loss, 0.999))
+
+
+def as_fraction(loss: float) -> float:
+    """Return a loss (a logarithm) as a fraction."""
+    return -math.expm1(-loss)
 
 
 def decimal_step(values: Floats) -> float:

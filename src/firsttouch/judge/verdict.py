@@ -17,6 +17,7 @@ from firsttouch.errors import SUSPECT, first_of
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
 from firsttouch.judge.groups import Floats
+from firsttouch.judge.statistics import as_fraction
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, number, percent, quantity
@@ -84,7 +85,7 @@ class PartFinding(Struct, frozen=True):
 
     def text(self) -> str:
         """Return the finding as one line."""
-        loss, limit = (100 * -math.expm1(-value) for value in (self.loss, self.limit))
+        loss, limit = (100 * as_fraction(value) for value in (self.loss, self.limit))
         times = f"{self.sessions} session{'s' * (self.sessions != 1)}"
         times += f" of {self.repetitions} repetition{'s' * (self.repetitions != 1)}"
         parts = [f"{self.part}: {self.kind} {loss:.1f} % worse than {self.question}", times]
@@ -93,7 +94,7 @@ class PartFinding(Struct, frozen=True):
         if self.since:
             parts.append(f"since {self.since}")
         if self.apart is not None:
-            parts.append(f"one of two groups of hosts, {100 * -math.expm1(-self.apart):.0f} % apart")
+            parts.append(f"one of two groups of hosts, {100 * as_fraction(self.apart):.0f} % apart")
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class PartFinding(Struct, frozen=True):
         stated = attributes(self, "part", "kind", "word", "question", "sessions", "repetitions", "since")
         for name in ("loss", "limit", "sight"):
             value = getattr(self, name)
-            stated[name] = -math.expm1(-value) if math.isfinite(value) else None
+            stated[name] = as_fraction(value) if math.isfinite(value) else None
         return {**stated, "text": self.text()}
 
 

@@ -68,6 +68,11 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
         return without_axes(self.check, self.parameters)
 
     @property
+    def loss_sign(self) -> float:
+        """What turns the logarithm of a value into a loss: 1.0 if less is better, and else -1.0."""
+        return 1.0 if self.better == "lower" else -1.0
+
+    @property
     def of_references(self) -> Case:
         """The case as references name it: without the conditions under which it was measured."""
         conditions = catalogue().common.conditions
