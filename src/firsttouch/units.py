@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 from typing import Literal
 
 from firsttouch.errors import BadInput
@@ -126,6 +127,16 @@ def quantity_range(low: float, high: float, unit: str, whole: float | None = Non
     if whole:
         return percent_range(low / whole, high / whole)
     return quantity(high, unit) if number(low) == number(high) else f"{number(low)} to {quantity(high, unit)}"
+
+
+def iso(milliseconds: int) -> str:
+    """Return a time (ms since 1970) in ISO 8601 (UTC)."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+
+
+def day(milliseconds: int) -> str:
+    """Return the day (UTC) of a time (ms since 1970)."""
+    return iso(milliseconds)[:10]
 
 
 def text_range(low: str, high: str) -> str:

@@ -223,8 +223,7 @@ class TestBlind:
         findings = findings_of(Model(4, nature=nature, noise=noise).records())
         for verdict in map(findings.of, findings.hosts):
             assert verdict.verdict == "undecided"
-            sentence = r"undecided: the comparison with the fleet sees only losses above \d\d % of .*, "
-            assert any(re.match(sentence + self.HELP, line) for line in verdict.evidence)
+            assert any(re.match(r"undecided: only losses above \d\d % of ", line) for line in verdict.evidence)
             assert self.HELP in findings.line(verdict.host)
 
     def test_a_part_that_sees_too_little_is_named_though_all_others_see_enough(self):
@@ -260,6 +259,29 @@ class TestBlind:
         of_hosts = verdicts(Model(3, fault=memory(0.3)).records())
         assert words(of_hosts) == {"undecided"}
         assert "nothing was judged" in of_hosts["n0"].line()
+
+    def test_a_few_hosts_do_not_pass_unless_references_see_every_part(self, tmp_path):
+        records = Model(2, repetitions=1).records()
+        limits = {"source": "order", "tolerance": {"lower": "-20 %"}}
+        entries = [
+            {
+                "check": "bandwidth",
+                "metric": "copy_bandwidth",
+                "value": f"{value} GB/s",
+                "parameters": case,
+                **limits,
+            }
+            for value, pu, bank in ((40, 0, 0), (40, 1, 1), (24, 0, 1), (24, 1, 0))
+            for case in [{"pu_nodes": [pu], "bank": bank}]
+        ]
+        for verdict in verdicts(records, system_of(tmp_path, *entries)).values():
+            assert verdict.verdict == "undecided"
+            assert "caches of NUMA 0, latency" in verdict.blind
+            assert not any("memory" in part or "link" in part for part in verdict.blind)
+
+    def test_a_rate_of_0_is_named(self):
+        records = [replace(r, samples=(0.0,)) if r.host == "n0" else r for r in Model(5).records()]
+        assert "it measured 0" in verdicts(records)["n0"].line()
 
     def test_a_campaign_ends_when_all_hosts_are_decided_or_repetitions_cannot_help(self):
         most, counts = Model(6, fault=memory(0.1), noise=0.03, repetitions=12).records(), 1
@@ -329,9 +351,10 @@ def weeks(sessions, fault=NOTHING_LOST, **options):
 
 class TestOwnLevel:
     @pytest.mark.parametrize("seed", range(3))
-    def test_the_first_bad_session_is_suspect_and_the_second_fails(self, seed):
-        for bad, word in ((0, "pass"), (1, "suspect"), (2, "fail"), (4, "fail")):
-            of_hosts = verdicts(weeks(8 + bad, memory(0.06, since=8), seed=seed, nature=0.03))
+    @pytest.mark.parametrize(("loss", "first"), [(0.046, "suspect"), (0.06, "fail")])
+    def test_the_first_bad_session_is_suspect_or_clearly_bad_and_the_second_fails(self, loss, first, seed):
+        for bad, word in ((0, "pass"), (1, first), (2, "fail"), (4, "fail")):
+            of_hosts = verdicts(weeks(8 + bad, memory(loss, since=8), seed=seed, nature=0.03))
             assert of_hosts["n0"].verdict == word
             assert words(of_hosts, "n0") <= {"pass", "undecided"}
             parts = {part.part: part for part in of_hosts["n0"].parts}
@@ -341,9 +364,7 @@ class TestOwnLevel:
                 assert "since 2026-03-02" in part.text()
                 why = next(f.why for f in of_hosts["n0"].findings if f.verdict == word)
                 assert "below its own level of 5 January to 23 February 2026, 8 sessions (" in why
-                assert (", in one session after good ones: it fails if the next one shows this" in why) == (
-                    bad == 1
-                )
+                assert ("fails if the next one shows this" in part.text()) == (word == "suspect")
 
     @pytest.mark.parametrize(("repetitions", "word"), [(1, "suspect"), (2, "fail")])
     def test_a_large_loss_fails_in_its_first_session_but_not_by_a_single_repetition(self, repetitions, word):
@@ -397,8 +418,15 @@ class TestUpdates:
         assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
         if sessions == 12:
             (note,) = findings.notes()
-            begin = "an update: 12 of 12 hosts lost 5"
-            assert re.match(begin + rf"\.\d % together, 2026-02-23 to 2026-0{3 if waves > 1 else 2}-", note)
+            period = "2026-02-23 to 2026-03-09" if waves > 1 else "2026-02-23"
+            assert re.match(
+                rf"an update: 12 of 12 hosts lost [45]\.\d % together, {period} \(n\[0-11\]; all ", note
+            )
+
+    def test_one_in_the_newest_session_is_a_line(self):
+        findings = findings_of(weeks(25, update(0.05, 24), nature=0.006))
+        assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
+        assert "12 of 12 hosts lost" in findings.notes()[0]
 
     @pytest.mark.parametrize("waves", [1, 3])
     def test_a_host_that_loses_more_than_the_update_fails(self, waves):
@@ -425,6 +453,11 @@ def configured(parts, model="x"):
 
 
 class TestReplaced:
+    @staticmethod
+    def slower(host, session, part, metric):
+        """Return the fault of a host that was faster than its siblings, and is a little slower now."""
+        return memory(0.03 if session >= 7 else -0.02)(host, session, part, metric)
+
     @pytest.mark.parametrize(
         ("since", "word"),
         [
@@ -438,7 +471,7 @@ class TestReplaced:
         ],
     )
     def test_another_board_begins_anew(self, since, word):
-        records = weeks(10, memory(0.035, since=7), nature=0.02)
+        records = weeks(10, self.slower, nature=0.02)
         of_hosts = verdicts([*records, *configured([*[BOARD] * 7, *[since] * 3])])
         assert (of_hosts["n0"].verdict, words(of_hosts, "n0")) == (word, {"pass"})
         sentence = "since a time between 2026-02-16 00:00 and 2026-02-23 00:00 UTC: older sessions do not count"
@@ -458,7 +491,7 @@ class TestReplaced:
         assert verdicts(weeks(12, only_memory, nature=0.02))["n0"].verdict in {"suspect", "fail"}
 
     def test_a_person_may_state_it(self, tmp_path, run_cli):
-        records = weeks(10, memory(0.035, since=7), nature=0.02)
+        records = weeks(10, self.slower, nature=0.02)
         fields: dict[str, Any] = {"metric": "replaced", "parameters": {"reason": "new board"}}
         stated = replace(configured([{}])[0], **fields, time="2026-02-17T12:00:00")
         for parts in ([], configured([BOARD] * 10)):

@@ -578,6 +578,16 @@ class TestCompare:
         assert all(re.fullmatch(r"at least (\d+) times the repetitions", c.needs) for c in undecided)
         assert {c.word for c in self.of_equal_hosts(20, 16, 0.0, 0.04).changes} == {"unchanged"}
 
+    def test_hosts_with_nothing_in_common_are_no_comparison(self, tmp_path, run_cli):
+        files = [str(tmp_path / f"{number}.jsonl") for number in range(2)]
+        for number, of_host in enumerate(records_by_host(hosts=2).values()):
+            schema.append(tmp_path / f"{number}.jsonl", [replace(r, system="amd-opteron") for r in of_host])
+        status, _, err = run_cli("report", "--compare", *files, "-o", str(tmp_path / "out"))
+        assert (status, (tmp_path / "out").exists()) == (2, False)
+        assert files[0] in err
+        status, _, err = run_cli("validate", "--system", "amd-opteron", files[0], "--explain", "")
+        assert (status, "--explain" in err) == (2, True)
+
     def test_hosts_that_broke_are_counted_and_named_though_no_metric_changed(self, tmp_path, capsys):
         before, after = records_by_host(), records_by_host(day="2026-02-01")
         for host, loss in (("n020", 0.5), ("n021", 0.2)):

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, did_you_mean, first_of, one_line
 from firsttouch.report import inputs
+from firsttouch.units import day, iso
 
 if TYPE_CHECKING:
     from firsttouch.judge.history import Change, Offender
@@ -63,9 +64,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     offenders = [o for o in offenders if args.host in {None, o.host}]
     if args.json:
-        times = [
-            {name: history.iso(int(getattr(o, name) * 1000)) for name in ("first", "last")} for o in offenders
-        ]
+        times = [{name: iso(int(getattr(o, name) * 1000)) for name in ("first", "last")} for o in offenders]
         repeat = [asdict(o) | of_host for o, of_host in zip(offenders, times, strict=True)]
         options.print_json({"changes": [c.to_dict() for c in changes], "repeat_offenders": repeat})
     else:
@@ -105,8 +104,7 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
         yield f"No change of any host: it takes {history.FEWEST_SESSIONS} sessions before it and after it."
     if offenders:
         offending = [
-            (o.host, _how_often(o), history.day(int(o.last * 1000)), o.verdict, o.reason)
-            for o in offenders[:_SHOWN]
+            (o.host, _how_often(o), day(int(o.last * 1000)), o.verdict, o.reason) for o in offenders[:_SHOWN]
         ]
         yield tabulate(
             _printable(offending),

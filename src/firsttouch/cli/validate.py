@@ -18,9 +18,9 @@ from firsttouch.judge.verdict import status as status_of
 from firsttouch.report import inputs
 from firsttouch.systems.definition import load
 
-#: With more results than these, only hosts that fail or are invalid are shown in detail.
+#: With more results than these, only hosts that are bad are shown in detail.
 MOST_RESULTS = 200_000
-_DETAILED = frozenset(["fail", "invalid"])
+_DETAILED = frozenset(["fail", "invalid", "suspect"])
 #: Hosts that a message names.
 _NAMED = 4
 EXAMPLES = """\
@@ -64,9 +64,9 @@ def _explained(findings: Sequence[PartFinding]) -> Iterator[str]:
 
 def _only(host: str | None, words: dict[str, Word]) -> dict[str, Word]:
     """Return the word of a *host*, or all; raises BadInput if there is no such host."""
-    if host and host not in words:
+    if host is not None and host not in words:
         raise BadInput(f"--explain {host}: no such host: there are {first_of([*words], _NAMED)}")
-    return {host: words[host]} if host else words
+    return words if host is None else {host: words[host]}
 
 
 def run(args: argparse.Namespace) -> int:

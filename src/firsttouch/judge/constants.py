@@ -13,6 +13,8 @@ FAIL_TAIL: Final = 4e-4
 SUSPECT_TAIL: Final = 4e-3
 #: A smaller loss never blames a host: good hosts differ by as much for years.
 LEAST_LOSS: Final = 0.025
+#: A smaller loss since a stable period fails nobody: boots and exchanged parts change as much.
+LEAST_OWN_LOSS: Final = 0.04
 #: A host that seems to lose this much does not pass while its limit is too wide to tell.
 DOUBTFUL_LOSS: Final = 0.05
 #: A pass needs a sight of this loss for each part: a missing channel of five. A site's file may have another one.
@@ -21,8 +23,8 @@ PASS_SIGHT: Final = 0.2
 FEWEST_HOSTS: Final = 4
 #: Sessions of a stable period, and of a bad one after it: a single bad session may be a disturbance.
 STABLE_SESSIONS, BAD_SESSIONS = 5, 2
-#: A loss since a stable period that fails in its first session.
-SUDDEN_LOSS: Final = 0.2
+#: A loss since a stable period of so many of its limits fails in its first session.
+SUDDEN_LIMITS: Final = 2.0
 #: Hosts that change together: their number, and their share of all hosts.
 UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
 #: Repetitions of a case in a campaign: of one whose noise is unknown, and of any.

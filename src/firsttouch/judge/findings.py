@@ -10,7 +10,7 @@ cheap.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from firsttouch.judge.constants import STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
+from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
     ORDER,
     Divided,
@@ -40,7 +41,7 @@ from firsttouch.judge.verdict import (
 )
 from firsttouch.records.cases import Case, grouped
 from firsttouch.systems.references import FACTS, Reference
-from firsttouch.units import percent, quantity, quantity_range
+from firsttouch.units import day, percent, quantity, quantity_range
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,7 +59,6 @@ _MISSED = 3
 _DAY = 86_400_000
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
-_AWAITING = ", in one session after good ones: it fails if the next one shows this, too"
 _KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
 #: How many hosts are looked at to see whether most measured a case again.
 _SAMPLED = 256
@@ -160,12 +160,9 @@ class Findings(Struct, frozen=True, dict=True):
 
     *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too
     small losses would not be seen. By the number of the case, *references* are the system's and the fleet's,
-    *visible* is the smallest loss that the comparison with the fleet finds, and *divided* has two groups of
-    hosts. By the number of the row, *own* has the host's own level as a reference, *intermittent* says how
-    often a host was bad that is good in most sessions, and *awaiting_session* has rows that fail unless the
-    next session is good. *updates* are lines about hosts that changed together. *wanted* marks rows that
-    another repetition may decide. *missing* names, by host, what should have been measured and was not, with
-    the reason.
+    and *divided* has two groups of hosts. By the number of the row, *own* has the host's own level as a
+    reference. *updates* are lines about hosts that changed together. *wanted* marks rows that another repetition
+    may decide. *missing* names, by host, what should have been measured and was not, with the reason.
     """
 
     samples: SamplesTable
@@ -179,12 +176,9 @@ class Findings(Struct, frozen=True, dict=True):
     missing: Mapping[str, Sequence[str]]
     divided: Mapping[int, Divided]
     own: Mapping[int, Reference]
-    visible: Mapping[int, float]
     parts: Mapping[int, Sequence[PartFinding]]
     blind: Mapping[int, Mapping[str, float]]
     updates: Sequence[str]
-    intermittent: Mapping[int, str]
-    awaiting_session: Set[int]
     wanted: Bools
     places: Mapping[str, int]
     #: Returns what each question says about each part of a host, by its number.
@@ -495,10 +489,11 @@ class Findings(Struct, frozen=True, dict=True):
 
     def line(self, host: str) -> str:
         """Return the one-line verdict of a host without its evidence."""
-        summary = self.summary(host)
+        summary, of_parts = self.summary(host), self.parts.get(self.number.get(host, -1), ())
         parts = [f"{summary.counts.get('pass', 0)} of {sum(summary.counts.values())} judged metrics pass"]
         parts += [f"{count} {word}" for word, count in summary.counts.items() if word != "pass"]
         parts += [f"{summary.missing} missing"] if summary.missing else []
+        parts += [max(of_parts, key=lambda p: (ORDER.index(p.word), p.loss)).text()] if of_parts else []
         blind = self.blind_parts(host) if summary.verdict == "undecided" else {}
         parts += [blind_text(blind)] if blind else []
         return f"verdict {host} {summary.verdict}: {'; '.join(parts)}"
@@ -565,7 +560,7 @@ class Findings(Struct, frozen=True, dict=True):
             ),
             tuple(causes(symptoms)) if slow else (),
             described=self.system.facts is not None,
-            visible=self._visible(groups),
+            visible=self._visible(host),
             blind=self.blind_parts(host),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
@@ -585,15 +580,13 @@ class Findings(Struct, frozen=True, dict=True):
             f"{since:%Y-%m-%d %H:%M} UTC: older sessions do not count"
         )
 
-    def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
-        """Return the smallest losses that the fleet's comparison finds: of the median metric and of the worst."""
-        cases = self.samples.case[groups].tolist()
-        is_blind = np.array([self.visible.get(number, 0.0) >= 1 for number in cases], dtype=np.bool_)
-        by_fleet = groups[(self.by[groups] == FLEET) | ((self.by[groups] == NONE) & is_blind)]
-        losses = [
-            self.visible[number] for number in self.samples.case[by_fleet].tolist() if number in self.visible
-        ]
-        return (float(np.median(losses)), max(losses)) if losses else None
+    def _visible(self, host: str) -> tuple[float, float] | None:
+        """Return the smallest losses that are seen: of the median part of a host, and of the worst."""
+        sights: dict[tuple[str, str], float] = {}
+        for answer in self.explain(self.number[host]) if host in self.number else ():
+            part = answer.part, answer.kind
+            sights[part] = min(sights.get(part, 1.0), as_fraction(answer.sight))
+        return (float(np.median([*sights.values()])), max(sights.values())) if sights else None
 
     def absent_cases(self, host: str) -> list[Case]:
         """Return the expected cases that a measured *host* lacks."""
@@ -607,9 +600,8 @@ class Findings(Struct, frozen=True, dict=True):
         """Yield which cases of a host are overdue, and since when."""
         samples = self.samples
         for group in groups[np.isin(groups, self.overdue)].tolist():
-            newest = self.measured.newest[group]
-            day = f"{datetime.fromtimestamp(newest / 1000, UTC):%Y-%m-%d}"
-            yield f"{samples.cases[samples.case[group]].title}: last measured on {day}, other hosts still are"
+            last = day(int(self.measured.newest[group]))
+            yield f"{samples.cases[samples.case[group]].title}: last measured on {last}, other hosts still are"
 
     def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
         """Yield the finding of each group; its reference is None if nothing judges it.
@@ -640,12 +632,8 @@ class Findings(Struct, frozen=True, dict=True):
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
                 whose = f"its {reference.source}" if by == OWN else whose
                 why = _reason(value, len(values), reference, whose, word=word, more=more)
-                if group in self.intermittent:
-                    why += f", {self.intermittent[group]}"
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, value, reference, theory) + why
-            if group in self.awaiting_session:
-                why += _AWAITING
             naming = (case.check, case.metric, case.parameters, case.unit)
             state = {"better": case.better, "more": more, "title": case.title}
             state["value"] = value if values else None
@@ -662,5 +650,7 @@ def _invalid(samples: SamplesTable, group: slice) -> str:
     session, valid = samples.session(group), samples.valid[rows]
     if not valid[session == session[-1]].any():
         return samples.reason_of(rows.stop - 1) or _NO_PLACEMENT
+    if not (samples.value[rows][valid & (session == session[-1])] > 0).any():
+        return "it measured 0: measure it again"
     busy = samples.busy(group)
     return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import pairwise, takewhile
 from typing import Any
@@ -33,6 +32,7 @@ from firsttouch.judge.statistics import chance_of_change
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import GAP
+from firsttouch.units import day, iso
 
 #: The fewest sessions on each side of a change. On a side with up to twice as many, all of them must show it.
 FEWEST_SESSIONS = 3
@@ -94,16 +94,6 @@ class Change(Struct, frozen=True):
             **{"case": self.case.name, "unit": self.case.unit},
             **{"after": iso(self.after), "before": iso(self.before)},
         }
-
-
-def day(milliseconds: int) -> str:
-    """Return the day (UTC) of a time (ms since 1970)."""
-    return iso(milliseconds)[:10]
-
-
-def iso(milliseconds: int) -> str:
-    """Return a time (ms since 1970) in ISO 8601 (UTC)."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
 # ----------------------------------------------------------------------
@@ -260,6 +250,7 @@ class _Steps(Struct, frozen=True):
         """Yield the change with some numbers; none if no case was measured before and after it."""
         looked_at, time = chosen[:_LOOKED_AT].tolist(), self.sessions.time
         size = float(np.median(self.size[chosen]))
+        shown: tuple[float, Case, tuple[float, float]] | None = None
         for number in part.cases:
             of_case, case = case_of(number), samples.cases[number]
             sign = case.loss_sign
@@ -269,19 +260,23 @@ class _Steps(Struct, frozen=True):
                 medians = [np.median(of_case.loss[first:last]) for first, last in ends if first < last]
                 values += [float(np.exp(sign * np.median(medians)))] if medians else []
             if len(values) == 2:
-                yield Change(
-                    part=part.title,
-                    case=case,
-                    hosts=tuple(sorted(samples.hosts[h] for h in np.unique(self.host[chosen]).tolist())),
-                    of=self.of,
-                    after=int(time[self.last[chosen]].min()),
-                    before=int(time[self.middle[chosen]].max()),
-                    change=float(np.expm1(sign * size)),
-                    levels=(values[0], values[1]),
-                    worse=size > 0,
-                    strength=float(np.median(self.strength[chosen])) * len(chosen) ** 0.5,
-                )
-                return
+                # The case that changed most like the part shows it.
+                away = abs(sign * float(np.log(values[1] / values[0])) - size)
+                if shown is None or away < shown[0]:
+                    shown = away, case, (values[0], values[1])
+        if shown is not None:
+            yield Change(
+                part=part.title,
+                case=shown[1],
+                hosts=tuple(sorted(samples.hosts[h] for h in np.unique(self.host[chosen]).tolist())),
+                of=self.of,
+                after=int(time[self.last[chosen]].min()),
+                before=int(time[self.middle[chosen]].max()),
+                change=float(np.expm1(shown[1].loss_sign * size)),
+                levels=shown[2],
+                worse=size > 0,
+                strength=float(np.median(self.strength[chosen])) * len(chosen) ** 0.5,
+            )
 
 
 def _together(listed: Iterable[Change]) -> list[Change]:

@@ -46,13 +46,15 @@ from firsttouch.judge.findings import (
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.part_judge import OWN as BY_OWN
 from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
+from firsttouch.judge.parts import Part, Series
+from firsttouch.judge.questions import Update
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
-from firsttouch.units import Better
+from firsttouch.units import Better, day, text_range
 
 if TYPE_CHECKING:
     from firsttouch.systems.definition import System, Undescribed
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 #: What the questions of a part compare it with, in words, by their numbers; and the one that references answer.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
+_AWAITING = "in one session after good ones: it fails if the next one shows this, too"
 
 
 def judge(
@@ -102,12 +105,9 @@ def judged(
         missing=missing or {},
         divided=rows.divided,
         own=rows.own,
-        visible=rows.visible,
         parts=rows.parts,
         blind=rows.blind,
         updates=rows.updates,
-        intermittent=rows.intermittent,
-        awaiting_session=rows.awaiting,
         wanted=rows.wanted,
         places=rows.places,
         explain=rows.explain,
@@ -132,12 +132,9 @@ class _Rows:
         self.references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
         self.own: dict[int, Reference] = {}
         self.divided: dict[int, Divided] = {}
-        self.visible: dict[int, float] = {}
         self.parts: dict[int, list[PartFinding]] = {}
         self.blind: dict[int, dict[str, float]] = {}
         self.updates: list[str] = []
-        self.intermittent: dict[int, str] = {}
-        self.awaiting: set[int] = set()
         self.places: dict[str, int] = {}
         self._sight = as_logarithm(system.sight or PASS_SIGHT)
         events = event_limits.EventLimits(samples)
@@ -247,11 +244,18 @@ class _Rows:
             self._case_by_fleet(number, place, fleet, judged)
             self._case_by_reference(number, place, excess, errors)
             self._drop_invalid(number)
+        self._promised = {
+            Part(part.name, place)
+            for part in (j.series.part for j in fleet.series for n in j.series.cases if self.references[n][0])
+            for place in (part.place, ())
+        }
         for judged in fleet.series:
             self._together(judged, place_of, excess, errors)
             self._part_findings(judged)
             if (judged.series.part.name, judged.series.kind) == ("memory", "bandwidth"):
                 self._below_theory(judged)
+        if not self._is_fleet and not (self.by != NONE).any():
+            self.blind.clear()  # nothing was judged at all
         self._notes(fleet)
 
     def _count_now(self, number: int, judged: Judged, session_place: Ints) -> None:
@@ -273,9 +277,7 @@ class _Rows:
         without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
         self.words[groups][without], self.more[groups][without] = INVALID, 1
 
-    def _case_by_fleet(  # noqa: PLR0915
-        self, number: int, place: int, fleet: Fleet, judged: Judged
-    ) -> None:
+    def _case_by_fleet(self, number: int, place: int, fleet: Fleet, judged: Judged) -> None:
         samples, case = self._samples, self._samples.cases[number]
         groups = samples.groups(number)
         host = samples.host[groups]
@@ -296,7 +298,6 @@ class _Rows:
             reference = _learnt(case, value, as_fraction(limit_of_case), f"{fine} of {count} hosts of this fleet")
             self.references[number] = (None, reference)
             by[np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
-            self.visible[number] = as_fraction(_least(siblings.sight))
         is_open = (judged.words[host] > PASS) | (fleet.alone[place, host] > PASS)
         for row in np.flatnonzero(is_open & (words != INVALID)).tolist():
             h = int(host[row])
@@ -325,9 +326,7 @@ class _Rows:
             evidence[row] = away
             if judged.is_disturbed[h]:
                 words[row], self.more[groups][row] = INVALID, 1
-            elif judged.awaiting[h] and chosen == SUSPECT and is_own:
-                self.awaiting.add(groups.start + row)
-            elif chosen in {UNDECIDED, SUSPECT} and helps[h]:
+            elif chosen in {UNDECIDED, SUSPECT} and helps[h] and not (judged.awaiting[h] and is_own):
                 self.more[groups][row] = max(1, int(samples.counts[groups][row]))
         if self._is_fleet:
             with np.errstate(invalid="ignore"):
@@ -335,13 +334,6 @@ class _Rows:
             open_ = (judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen
             open_ |= (fleet.alone[place] == UNDECIDED) | (fleet.alone[place] == SUSPECT)
             self.wanted[groups] = (open_ & helps)[host] | (words == INVALID)
-        for h, (bad, total) in judged.intermittent.items():
-            rows = np.flatnonzero(host == h)
-            if len(rows) and number == judged.series.cases[0]:
-                row = int(rows[0])
-                words[row] = max(words[row], SUSPECT)
-                by[row] = FLEET if self.references[number][1] else by[row]
-                self.intermittent[groups.start + row] = f"intermittent: bad in {bad} of {total} sessions"
 
     def _own_reference(  # noqa: PLR0917
         self, number: int, place: int, fleet: Fleet, judged: Judged, host: int, limit: float
@@ -438,7 +430,7 @@ class _Rows:
                 self._add(judged, host, _PROMISED, loss, as_logarithm(tolerance), FAIL)
 
     def _add(  # noqa: PLR0917
-        self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int
+        self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int, note: str = ""
     ) -> None:
         """Add a finding about a part, unless a worse one is there."""
         part = judged.series.part
@@ -447,15 +439,15 @@ class _Rows:
             (f.part, f.kind) == (part.text, judged.series.kind) and ORDER.index(f.word) >= word for f in findings
         ):
             return
-        findings.append(self._finding(judged, host, question, loss, limit, word))
+        findings.append(self._finding(judged, host, question, loss, limit, word, note))
 
     def _finding(  # noqa: PLR0917
-        self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int
+        self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int, note: str = ""
     ) -> PartFinding:
         part = judged.series.part
         since = ""
         if judged.before[host] >= 0 and question != _PROMISED:
-            since = f"{datetime.fromtimestamp(int(self._times[judged.begin[host]]) / 1000, UTC):%Y-%m-%d}"
+            since = day(int(self._times[judged.begin[host]]))
         return PartFinding(
             part.text,
             judged.series.kind,
@@ -467,7 +459,7 @@ class _Rows:
             int(judged.sessions[host]),
             round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
             since,
-            apart=judged.groups.apart if judged.groups and word == UNDECIDED else None,
+            note=note,
             series=judged.series.pattern,
             is_together=not part.place,
         )
@@ -480,13 +472,20 @@ class _Rows:
         for host in np.flatnonzero((judged.words > PASS) & ~judged.is_disturbed).tolist():
             loss, limit = judged.answer(host)
             number = int(judged.question[host])
-            if number == BY_OWN and judged.awaiting[host] and not loss > limit:
-                loss = float(judged.timeline.last[host] - judged.level[host])
-            self._add(judged, host, _COMPARED_WITH[number], loss, limit, int(judged.words[host]))
-        if not self._is_fleet or kind == "time" or judged.series.part.name == "locks":
+            word, note = int(judged.words[host]), ""
+            if number == BY_OWN and judged.awaiting[host]:
+                loss = loss if loss > limit else float(judged.timeline.last[host] - judged.level[host])
+                note = _AWAITING if word == SUSPECT else ""
+            elif judged.groups and word == UNDECIDED:
+                note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
+            self._add(judged, host, _COMPARED_WITH[number], loss, limit, word, note)
+        for host, bad in judged.intermittent.items():
+            note = f"intermittent: bad in {bad.sessions} of {bad.of} sessions"
+            self._add(judged, host, "its other sessions", bad.loss, bad.limit, SUSPECT, note)
+        if kind == "time" or judged.series.part.name == "locks":
             return
         by_system = [self.references[number][0] is not None for number in judged.series.cases]
-        if all(by_system):
+        if all(by_system) or (not self._is_fleet and judged.series.part in self._promised):
             return
         with np.errstate(invalid="ignore"):
             sees = judged.sight <= self._sight
@@ -511,23 +510,30 @@ class _Rows:
     def _notes(self, fleet: Fleet) -> None:
         """Note the updates of hosts, and two groups of hosts."""
         samples = self._samples
-        texts: dict[tuple[str, ...], list[tuple[float, str, int, int]]] = {}
         for judged in fleet.series:
-            for update in judged.updates:
-                names = tuple(sorted(samples.hosts[h] for h in update.hosts.tolist()))
-                texts.setdefault(names, []).append((update.change, judged.series.title, update.begin, update.end))
             if judged.groups is not None:
                 self._note_groups(judged)
-        for names, changes in texts.items():
-            change, title, begin, end = max(changes, key=lambda c: abs(c[0]))
-            first, last = (
-                datetime.fromtimestamp(int(fleet.sessions.time[place]) / 1000, UTC) for place in (begin, end)
-            )
-            word = "lost" if change > 0 else "gained"
+        time, around = fleet.sessions.time, fleet.sessions.interval
+        changed = [(update, judged.series) for judged in fleet.series for update in judged.updates]
+        events: list[tuple[Update, Series, set[int], list[Series]]] = []
+        for update, series in sorted(changed, key=lambda c: (not c[1].is_together, -abs(c[0].change))):
+            hosts = set(update.hosts.tolist())
+            for first, _, of_first, others in events:
+                is_at_once = max(time[[first.begin, update.begin]]) <= min(time[[first.end, update.end]]) + around
+                if is_at_once and 2 * len(hosts & of_first) >= min(len(hosts), len(of_first)):
+                    others.append(series)
+                    of_first.update(hosts)
+                    break
+            else:
+                events.append((update, series, hosts, []))
+        for update, series, hosts, others in events:
+            days = (day(int(time[session])) for session in (update.begin, update.end))
             self.updates.append(
-                f"an update: {len(names)} of {len(samples.hosts)} hosts {word} "
-                f"{100 * abs(as_fraction(change)):.1f} % together, "
-                f"{first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
+                f"an update: {len(hosts)} of {len(samples.hosts)} hosts "
+                f"{'lost' if update.change > 0 else 'gained'} "
+                f"{100 * abs(as_fraction(update.change)):.1f} % together, {text_range(*days)} "
+                f"({folded(sorted(samples.hosts[host] for host in hosts))}; {series.title}"
+                f"{f' and {len(others)} more' if others else ''})"
             )
 
     def _note_groups(self, judged: Judged) -> None:

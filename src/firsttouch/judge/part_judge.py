@@ -29,7 +29,7 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_SPREAD,
     STABLE_SESSIONS,
-    SUDDEN_LOSS,
+    SUDDEN_LIMITS,
     SURELY_BAD_SERIES,
     UPDATED_HOSTS,
     UPDATED_SHARE,
@@ -40,18 +40,26 @@ from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
 from firsttouch.judge.parts import Series, series
 from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.statistics import as_logarithm, binomial_tail
+from firsttouch.judge.statistics import binomial_tail
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
+
+
+class Intermittent(Struct, frozen=True):
+    """A host is bad in some *sessions* of all, by *loss* (their median) and by more than *limit*."""
+
+    sessions: int
+    of: int
+    loss: float
+    limit: float
 
 
 class Judged(Struct, frozen=True):
     """The answers about one series: a value per host.
 
     *words* are numbers, *question* is the number of the one that decided. *level* is the loss now. *awaiting*
-    marks hosts that were good and are bad in one session, *intermittent* has how many of how many sessions of
-    a host were bad.
+    marks hosts that were good and are bad in one session, *intermittent* has those that are bad again and again.
     """
 
     series: Series
@@ -66,7 +74,7 @@ class Judged(Struct, frozen=True):
     before: Ints
     is_disturbed: Bools
     awaiting: Bools
-    intermittent: Mapping[int, tuple[int, int]]
+    intermittent: Mapping[int, Intermittent]
     updates: Sequence[Update]
     groups: TwoGroups | None
     timeline: Stretches
@@ -193,7 +201,8 @@ def _centre(case: levels.CaseLosses, row: NDArray[np.float32]) -> float:
 class _Prepared(Struct, frozen=True):
     """The stretches of a series, and how much each host lost at its last change.
 
-    *awaiting* marks hosts that are bad in their *newest* session only, which is not *counted*.
+    *awaiting* marks hosts that are bad in their *newest* session only, which is not *counted*, and *sudden* those
+    that are far beyond their limit.
     """
 
     losses: SeriesLosses
@@ -201,6 +210,7 @@ class _Prepared(Struct, frozen=True):
     counted: Bools
     newest: Ints
     awaiting: Bools
+    sudden: Bools
     changes: Floats
     updated: Sequence[Update]
     noise: Floats
@@ -220,9 +230,10 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
     changes = _changes(timeline, losses.loss, sessions)
     updated = questions.updates(timeline, sessions, changes) if fleet else []
-    awaiting = _awaiting(timeline, tests, updated)
+    awaiting, sudden, latest = _awaiting(timeline, newest, tests, updated)
     counted[newest[awaiting]] = False
-    return _Prepared(losses, timeline, counted, newest, awaiting, changes, updated, noise, least)
+    updated += [latest] if fleet and latest else []
+    return _Prepared(losses, timeline, counted, newest, awaiting, sudden, changes, updated, noise, least)
 
 
 def _replaced(series_of_host: Sequence[_Prepared]) -> Bools:
@@ -256,7 +267,9 @@ def _judge(
     if fleet:
         adjusted = timeline.level.copy()
         for update in updated:
-            adjusted[update.hosts] -= update.change
+            # Of one in the newest session, the level has only a part.
+            changed = update.hosts[timeline.before[update.hosts] >= 0]
+            adjusted[changed] -= update.change
         variance = noise**2 / np.maximum(timeline.size, 1)
         prior = math.sqrt((PRIOR_SPREAD**2 + 2 * losses.spread**2) / 3) if losses.spread else PRIOR_SPREAD
         weight = PRIOR_FREEDOM + (1 if losses.spread else 0)
@@ -280,9 +293,7 @@ def _judge(
     repetitions = _newest(losses.repetitions, np.isfinite(losses.repetitions), sessions, math.nan)
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
-    with np.errstate(invalid="ignore"):
-        is_sudden = (timeline.last - timeline.level > as_logarithm(SUDDEN_LOSS)) & (repetitions > 1)
-    words[awaiting] = np.where(is_sudden[awaiting], FAIL, SUSPECT)
+    words[awaiting] = np.where((prepared.sudden & (repetitions > 1))[awaiting], FAIL, SUSPECT)
     intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
     return Judged(
         part,
@@ -325,8 +336,13 @@ def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise
     return newest
 
 
-def _awaiting(timeline: Stretches, tests: float, updated: Sequence[Update]) -> Bools:
-    """Return the hosts that were stable, and are bad in their newest session only, beyond an update."""
+def _awaiting(
+    timeline: Stretches, newest: Ints, tests: float, updated: Sequence[Update]
+) -> tuple[Bools, Bools, Update | None]:
+    """Return the hosts that were stable, and are bad in their *newest* session only, beyond an update.
+
+    Which of them are far beyond their limit follows, and the update of the newest session.
+    """
     change = np.where(timeline.size > STABLE_SESSIONS, timeline.last - timeline.level, np.nan)
     deviation = timeline.noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
@@ -336,35 +352,45 @@ def _awaiting(timeline: Stretches, tests: float, updated: Sequence[Update]) -> B
         common.append(float(np.median(measured)))
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
+        latest: Update | None = None
+        is_rare = np.count_nonzero(is_bad) < UPDATED_HOSTS
         if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
-            common.append(float(np.median(change[is_bad])))
-        is_bad &= change - max(common) > limit
-    return is_bad
+            usual = float(np.median(change[is_bad]))
+            common.append(usual)
+            hosts = np.flatnonzero(is_bad & (change < 2 * usual))
+            sessions = newest[hosts]
+            latest = Update(hosts, usual, float(change[hosts].std()), int(sessions.min()), int(sessions.max()))
+        beyond = change - max(common)
+        is_bad &= beyond > limit
+        is_sudden = is_bad & is_rare & (beyond > np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS))
+    return is_bad, is_sudden, latest
 
 
 def _intermittent(
     loss: Floats, sessions: Sessions, noise: Floats, words: NDArray[np.uint8]
-) -> dict[int, tuple[int, int]]:
-    """Return in how many of how many sessions hosts were bad that are good in most, and lately again."""
+) -> dict[int, Intermittent]:
+    """Return the hosts that are good in most sessions, were bad in several, and lately again."""
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
     host = sessions.host[measured]
     counts = np.bincount(host, minlength=sessions.hosts)
     if counts.max(initial=0) <= STABLE_SESSIONS:
         return {}
     usual = levels.of_hosts(loss[measured], host, sessions.hosts)
-    clear = np.maximum(4 * np.median(noise), LEAST_LOSS)
+    clear = float(np.maximum(4 * np.median(noise), LEAST_LOSS))
     is_bad = loss[measured] - usual[host] > clear
     bad = np.bincount(host[is_bad], minlength=sessions.hosts)
-    result: dict[int, tuple[int, int]] = {}
+    result: dict[int, Intermittent] = {}
     rate = (np.sort(bad)[: max(1, (3 * len(bad)) // 4)].sum() + 1) / (counts.sum() + 1)
     for number in np.flatnonzero((bad >= INTERMITTENT_SESSIONS) & (words < SUSPECT)).tolist():
         rows = is_bad[host == number]
         tail = binomial_tail(bad[number : number + 1], counts[number : number + 1], np.array([rate]))[0]
         since = len(rows) - 1 - int(np.flatnonzero(rows)[-1])
         share = bad[number] / counts[number]
-        is_good = loss[measured][host == number] - usual[number] < clear / 2
+        losses = loss[measured][host == number] - usual[number]
+        is_good = losses < clear / 2
         if tail < FAIL_TAIL and (1 - share) ** since > 0.1 and _runs(rows, is_good) >= INTERMITTENT_SESSIONS:
-            result[number] = (int(bad[number]), int(counts[number]))
+            size = float(np.median(losses[rows]))
+            result[number] = Intermittent(int(bad[number]), int(counts[number]), size, clear)
     return result
 
 

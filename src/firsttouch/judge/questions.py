@@ -21,6 +21,7 @@ from firsttouch.judge.constants import (
     FEWEST_HOSTS,
     GROUPS_APART,
     LEAST_LOSS,
+    LEAST_OWN_LOSS,
     MOST_BAD,
     NORMAL_MEDIAN,
     OUTLIER,
@@ -182,9 +183,9 @@ def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Up
             sizes = changes[members]
             middle = float(np.median(sizes))
             near = sizes[np.abs(sizes) < 2 * abs(middle)]
-            deviation = float(near.std())
             noise = float(np.median(timeline.noise[members])) * 0.8
             typical = float(np.median(np.abs(sizes - middle))) / NORMAL_MEDIAN
+            deviation = max(float(near.std()), typical)
             is_equal = typical <= max(noise, 0.15 * abs(middle))
             share = UPDATED_SHARE if is_equal else 2 * UPDATED_SHARE
             if len(members) < max(UPDATED_HOSTS, share * len(measured)):
@@ -223,6 +224,7 @@ def compared_with_itself(  # noqa: PLR0917
     deviation = np.hypot(deviation, wide[places])
     least = max(LEAST_LOSS, step)
     fail, unusual, sight = limits(deviation, timeline.freedom[places], tests, least)
+    fail, sight = (np.maximum(bounds, LEAST_OWN_LOSS) for bounds in (fail, sight))
     for place in np.flatnonzero(own - common[places] > unusual).tolist() if fleet else ():
         host = int(places[place])
         common[host] = max(common[host], _of_siblings(timeline, sessions, loss, host))

@@ -55,8 +55,7 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
     if not undecided or status(words, strict=strict):
         return ""
     hosts = f"{undecided} of {len(words)} hosts are" if len(words) > 1 else "the host is"
-    statuses = f"the exit status is 0, with --strict {SUSPECT}"
-    return f"{hosts} undecided, which is not a pass: {statuses}; measure more repetitions"
+    return f"{hosts} undecided, which is not a pass: the exit status is 0, with --strict {SUSPECT}"
 
 
 class PartFinding(Struct, frozen=True):
@@ -64,8 +63,8 @@ class PartFinding(Struct, frozen=True):
 
     *loss* is what the part lost compared with *question* (its siblings, its own level, what was promised), *limit*
     the loss beyond which a good host is not, and *sight* the smallest loss that would have been seen (logarithms).
-    It rests on *sessions* and *repetitions*, and began at *since* (a date; "": unknown). *apart* is the distance
-    of two groups of hosts of which the host is in the worse one.
+    It rests on *sessions* and *repetitions*, and began at *since* (a date; "": unknown). *note* says what else
+    the word rests on.
     """
 
     part: str
@@ -78,7 +77,7 @@ class PartFinding(Struct, frozen=True):
     sessions: int
     repetitions: int
     since: str = ""
-    apart: float | None = None
+    note: str = ""
     #: The name of the part without its place, with its kind; whether all parts of the name are meant.
     series: str = ""
     is_together: bool = False
@@ -93,13 +92,11 @@ class PartFinding(Struct, frozen=True):
             parts[0] += f" (limit {limit:.1f} %)"
         if self.since:
             parts.append(f"since {self.since}")
-        if self.apart is not None:
-            parts.append(f"one of two groups of hosts, {100 * as_fraction(self.apart):.0f} % apart")
-        return ", ".join(parts)
+        return ", ".join([*parts, *([self.note] if self.note else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; losses are fractions."""
-        stated = attributes(self, "part", "kind", "word", "question", "sessions", "repetitions", "since")
+        stated = attributes(self, "part", "kind", "word", "question", "sessions", "repetitions", "since", "note")
         for name in ("loss", "limit", "sight"):
             value = getattr(self, name)
             stated[name] = as_fraction(value) if math.isfinite(value) else None
@@ -242,8 +239,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     with the reason. A host never passes if something is missing, nothing was judged, or the comparison with the
     fleet sees too little: *blind* are the checks in which it does, with the smallest loss that it finds. *causes*
     are the possible causes of a fail: those whose signatures it has. *described* is whether a system's file gives
-    references. *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median
-    metric, and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`.
+    references. *visible* are the smallest losses (fractions) that are seen: of the median part, and of the worst.
+    *loss* and *newest* are those of :class:`HostSummary`.
     *sessions* is the number of the host's sessions with its present parts (None: unknown), and *replaced* says
     that these are few, as parts were replaced ("": they were not, or long ago).
     """
@@ -372,19 +369,16 @@ class HostVerdict(Struct, frozen=True, dict=True):
 
     @property
     def blindness(self) -> str:
-        """Return which losses the comparison with the fleet would have missed, "" if only small ones.
-
-        A host's own level finds smaller ones, once it is known.
-        """
+        """Return which losses would be seen, "" if even small ones, which the own level shows once it is known."""
         if self.visible is None or self.visible[0] <= _SEEN or self.blind_reason:
             return ""
         usual, largest = (f"{100 * min(loss, 1):.0f} %" for loss in self.visible)
-        worst_metric = f" ({largest} in the worst metric)" if largest != usual else ""
+        worst_part = f" ({largest} in the worst part)" if largest != usual else ""
         young = self.sessions is not None and self.sessions < STABLE_SESSIONS
         own_level = (
             f", its own level is not known yet ({self.sessions} of {STABLE_SESSIONS} sessions)" if young else ""
         )
-        return f"the comparison with the fleet sees losses of {usual} and more{worst_metric}{own_level}"
+        return f"losses of {usual} and more would be seen{worst_part}{own_level}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -433,10 +427,8 @@ def blind_text(blind: Mapping[str, float]) -> str:
     parts += (
         [f"only losses above {100 * seen[0][0]:.0f} % of {first_of([p for _, p in seen], _NAMED)}"] if seen else []
     )
-    return (
-        f"the comparison with the fleet sees {' and '.join(parts)}, and a pass needs {100 * PASS_SIGHT:.0f} %: "
-        "a reference, more hosts or more sessions would help"
-    )
+    help_ = "a reference, more hosts or more sessions would help"
+    return f"{' and '.join(parts)} would be seen, and a pass needs {100 * PASS_SIGHT:.0f} %: {help_}"
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:

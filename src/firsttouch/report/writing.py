@@ -163,6 +163,8 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
         if not columns[-1].hosts:
             raise gathered.nothing()
     compared = compare(*columns)
+    if not compared.changes:
+        raise BadInput(f"{before} and {after} have no metric of the same host in common: nothing to compare")
     same = before.name == after.name
     names = (str(before), str(after)) if same else (before.name or str(before), after.name or str(after))
     return partial(fleet_comparison.build, compared, names=names)

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from firsttouch.documents import attributes
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.history import Change, iso
+from firsttouch.judge.history import Change
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
 from firsttouch.records import catalogue
 from firsttouch.report import forms, guidelines, openmetrics, pages, summary
@@ -43,6 +43,7 @@ from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
 from firsttouch.report.text import clean, count, listed
+from firsttouch.units import iso
 
 # ----------------------------------------------------------------------
 # What is missing: hosts, unfinished steps, and metrics that only some hosts have.
