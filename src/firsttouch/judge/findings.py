@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 #: The verdicts as numbers, from good to bad.
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
-#: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
-SYSTEM, FLEET, OWN, NONE = range(4)
+#: The number of the reference that decided: the system's, the fleet's, or none.
+SYSTEM, FLEET, NONE = range(3)
 #: What decided a row, in words, by its number.
-DECIDERS = ("system", "fleet", "own level", "none")
+DECIDERS = ("system", "fleet", "none")
 #: A metric is overdue if most siblings have measured it in so many sessions since.
 _MISSED = 3
 _DAY = 86_400_000
@@ -155,14 +155,14 @@ class Findings(Struct, frozen=True, dict=True):
     """The findings of the hosts of a *system*.
 
     A row stands for a host and a case, as a group of *samples* does, and has the same number. The verdict of a row
-    is one of the *words* as numbers, *by* the reference that decided (3: none), with its loss as a multiple of the
+    is one of the *words* as numbers, *by* the reference that decided (2: none), with its loss as a multiple of the
     limit (*evidence*, NaN: not compared), and about how many *more* repetitions would decide it (0: none would).
 
     *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too
     small losses would not be seen. By the number of the case, *references* are the system's and the fleet's,
-    and *divided* has two groups of hosts. By the number of the row, *own* has the host's own level as a
-    reference. *updates* are lines about hosts that changed together. *wanted* marks rows that another repetition
-    may decide. *missing* names, by host, what should have been measured and was not, with the reason.
+    and *divided* has two groups of hosts. *updates* are lines about hosts that changed together. *wanted* marks
+    rows that another repetition may decide. *missing* names, by host, what should have been measured and was not,
+    with the reason. A part that is unlike its host's own level is a finding of *parts* alone.
     """
 
     samples: SamplesTable
@@ -175,7 +175,6 @@ class Findings(Struct, frozen=True, dict=True):
     more: NDArray[np.int32]
     missing: Mapping[str, Sequence[str]]
     divided: Mapping[int, Divided]
-    own: Mapping[int, Reference]
     parts: Mapping[int, Sequence[PartFinding]]
     blind: Mapping[int, Mapping[str, float]]
     updates: Sequence[str]
@@ -237,16 +236,7 @@ class Findings(Struct, frozen=True, dict=True):
                 if reference is not None and (number := getattr(reference, attribute)) is not None:
                     numbers[case, by] = number
         column: Floats = numbers[self.samples.case[rows], self.by[rows]]
-        first, last = np.searchsorted(self._own_rows, (rows.start, rows.stop)).tolist()
-        for row in self._own_rows[first:last].tolist():
-            if (reference := self.decider(row)) is not None:
-                number = getattr(reference, attribute)
-                column[row - rows.start] = np.nan if number is None else number
         return column
-
-    @cached_property
-    def _own_rows(self) -> Ints:
-        return np.sort(np.array([*self.own], dtype=np.int64))
 
     @property
     def value(self) -> Floats:
@@ -403,8 +393,6 @@ class Findings(Struct, frozen=True, dict=True):
     def decider(self, group: int) -> Reference | None:
         """Return the reference that decided a group, None if none did."""
         by = int(self.by[group])
-        if by in {OWN, FLEET} and group in self.own:
-            return self.own[group]
         return None if by == NONE else self.references[int(self.samples.case[group])][by]
 
     def reference(self, case: int) -> Reference | None:
@@ -630,7 +618,6 @@ class Findings(Struct, frozen=True, dict=True):
             else:
                 learnt = by == FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
-                whose = f"its {reference.source}" if by == OWN else whose
                 why = _reason(value, len(values), reference, whose, word=word, more=more)
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, value, reference, theory) + why

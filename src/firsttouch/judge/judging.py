@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +34,6 @@ from firsttouch.judge.findings import (
     FLEET,
     INVALID,
     NONE,
-    OWN,
     PASS,
     SUSPECT,
     SYSTEM,
@@ -44,8 +42,7 @@ from firsttouch.judge.findings import (
     Measured,
 )
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
-from firsttouch.judge.part_judge import OWN as BY_OWN
-from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
+from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.parts import Part, Series
 from firsttouch.judge.questions import Update
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
@@ -104,7 +101,6 @@ def judged(
         more=rows.more,
         missing=missing or {},
         divided=rows.divided,
-        own=rows.own,
         parts=rows.parts,
         blind=rows.blind,
         updates=rows.updates,
@@ -130,7 +126,6 @@ class _Rows:
         #: Which groups another repetition may decide.
         self.wanted = np.zeros(count, dtype=np.bool_)
         self.references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
-        self.own: dict[int, Reference] = {}
         self.divided: dict[int, Divided] = {}
         self.parts: dict[int, list[PartFinding]] = {}
         self.blind: dict[int, dict[str, float]] = {}
@@ -278,80 +273,39 @@ class _Rows:
         self.words[groups][without], self.more[groups][without] = INVALID, 1
 
     def _case_by_fleet(self, number: int, place: int, fleet: Fleet, judged: Judged) -> None:
+        """Judge a metric by its siblings: it is as bad as its part if it shows half of the part's loss or more."""
         samples, case = self._samples, self._samples.cases[number]
         groups = samples.groups(number)
         host = samples.host[groups]
-        level = fleet.case_levels[place]
-        siblings = judged.answers[0]
-        usual = float(fleet.usual[place])
-        words, by, evidence = self.words[groups], self.by[groups], self.evidence[groups]
+        siblings, usual = judged.answers[SIBLINGS], float(fleet.usual[place])
+        words, evidence, more = self.words[groups], self.evidence[groups], self.more[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
-        limit = _least(siblings.limit)
-        alone_limit = float(fleet.alone_limits[place])
-        limit_of_case = min(limit, alone_limit)
+        limit, alone_limit = _least(siblings.limit), float(fleet.alone_limits[place])
         if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
             value = math.exp(case.loss_sign * (usual + fleet.centres[place]))
             count = int(np.count_nonzero(np.isfinite(siblings.loss)))
             fine = int(np.count_nonzero(siblings.loss <= siblings.limit))
-            reference = _learnt(case, value, as_fraction(limit_of_case), f"{fine} of {count} hosts of this fleet")
-            self.references[number] = (None, reference)
-            by[np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
-        is_open = (judged.words[host] > PASS) | (fleet.alone[place, host] > PASS)
-        for row in np.flatnonzero(is_open & (words != INVALID)).tolist():
-            h = int(host[row])
-            part, alone = int(judged.words[h]), int(fleet.alone[place, h])
-            loss, bound = judged.answer(h)
-            is_own = judged.question[h] == BY_OWN
-            row_loss = level[h] - usual if not is_own else loss + level[h] - judged.level[h]
-            if part > PASS and not (row_loss >= 0.5 * loss or math.isnan(row_loss)):
-                part = PASS
-            chosen = max(part, alone)
-            if not chosen:
-                continue
-            words[row] = chosen
-            by[row] = OWN if part >= alone and is_own else FLEET
-            if by[row] == OWN:
-                self.own[groups.start + row] = self._own_reference(number, place, fleet, judged, h, bound)
-            elif self.references[number][1] is None:
-                by[row] = OWN
-                self.own[groups.start + row] = _learnt(
-                    case,
-                    math.exp(case.loss_sign * (usual + fleet.centres[place])),
-                    as_fraction(bound),
-                    "its siblings",
-                )
-            away = fleet.alone_loss[place, h] / alone_limit if alone > part else loss / bound if bound else 0.0
-            evidence[row] = away
-            if judged.is_disturbed[h]:
-                words[row], self.more[groups][row] = INVALID, 1
-            elif chosen in {UNDECIDED, SUSPECT} and helps[h] and not (judged.awaiting[h] and is_own):
-                self.more[groups][row] = max(1, int(samples.counts[groups][row]))
+            of = f"{fine} of {count} hosts of this fleet"
+            self.references[number] = (None, _learnt(case, value, as_fraction(min(limit, alone_limit)), of))
+            self.by[groups][np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
+        alone, loss = fleet.alone[place, host], siblings.loss[host]
+        with np.errstate(invalid="ignore"):
+            shows = ~(fleet.case_levels[place, host] - usual < 0.5 * loss)
+            unseen = np.isfinite(judged.level) & ~(judged.sight <= self._sight)
+            part = np.where((judged.question[host] == SIBLINGS) & shows, judged.words[host], PASS)
+            away = np.where(alone > part, fleet.alone_loss[place, host] / alone_limit, loss / siblings.limit[host])
+        word = np.maximum(part, alone)
+        is_bad = (word > PASS) & (words != INVALID)
+        words[is_bad], evidence[is_bad] = word[is_bad], away[is_bad]
+        more[is_bad & (word < FAIL) & helps[host]] = samples.counts[groups][is_bad & (word < FAIL) & helps[host]]
+        disturbed = judged.is_disturbed[host] & ((judged.words[host] > PASS) | (alone > PASS))
+        words[disturbed], more[disturbed] = INVALID, 1
         if self._is_fleet:
-            with np.errstate(invalid="ignore"):
-                unseen = np.isfinite(judged.level) & ~(judged.sight <= self._sight)
-            open_ = (judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen
-            open_ |= (fleet.alone[place] == UNDECIDED) | (fleet.alone[place] == SUSPECT)
-            self.wanted[groups] = (open_ & helps)[host] | (words == INVALID)
-
-    def _own_reference(  # noqa: PLR0917
-        self, number: int, place: int, fleet: Fleet, judged: Judged, host: int, limit: float
-    ) -> Reference:
-        """Return a host's own level in a case as a reference."""
-        case, timeline = self._samples.cases[number], judged.timeline
-        best = fleet.case_levels[place, host] - judged.answers[BY_OWN].loss[host]
-        if not math.isfinite(best):  # a host that is bad in its newest session only
-            size = timeline.size[host] - 1
-            best, begin, end = fleet.case_levels[place, host], timeline.begin[host], judged.before[host]
-        else:
-            begin, end, size = timeline.best_begin[host], timeline.best_end[host], timeline.best_size[host]
-        if not math.isfinite(limit):
-            limit = LEAST_LOSS
-        times = fleet.sessions.time[[begin, end]]
-        value = math.exp(case.loss_sign * (best + fleet.centres[place]))
-        source = f"own level of {_period(*times.tolist())}, {size} sessions"
-        return _learnt(case, value, 1 - math.exp(-limit), source)
+            open_ = ((judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen)[host]
+            open_ |= (alone == UNDECIDED) | (alone == SUSPECT)
+            self.wanted[groups] = open_ & helps[host] | (words == INVALID)
 
     # ------------------------------------------------------------------
     # What was promised
@@ -473,7 +427,7 @@ class _Rows:
             loss, limit = judged.answer(host)
             number = int(judged.question[host])
             word, note = int(judged.words[host]), ""
-            if number == BY_OWN and judged.awaiting[host]:
+            if number == OWN and judged.awaiting[host]:
                 loss = loss if loss > limit else float(judged.timeline.last[host] - judged.level[host])
                 note = _AWAITING if word == SUSPECT else ""
             elif judged.groups and word == UNDECIDED:
@@ -596,15 +550,6 @@ def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple
     low = none if minimum is None else values < minimum
     high = none if maximum is None else values > maximum
     return {"higher": (low, high), "lower": (high, low)}.get(better, (low | high, none))
-
-
-def _period(first: int, last: int) -> str:
-    """Return two times (ms since 1970) as text: ``3 to 21 October 2025``."""
-    begin, end = (datetime.fromtimestamp(time / 1000, UTC) for time in (first, last))
-    text = f"{begin.day} {begin:%B}" if begin.year == end.year else f"{begin.day} {begin:%B %Y}"
-    if (begin.year, begin.month) == (end.year, end.month):
-        text = f"{begin.day}"
-    return f"{text} to {end.day} {end:%B %Y}"
 
 
 # ----------------------------------------------------------------------
