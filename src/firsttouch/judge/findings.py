@@ -71,13 +71,11 @@ _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
 # Sentences
 
 
-def _reason(value: float, repetitions: int, reference: Reference, whose: str, *, word: Word, more: int) -> str:
+def _reason(value: float, repetitions: int, reference: Reference, whose: str, word: Word) -> str:
     """Return the reason of a verdict; *whose* value is expected."""
     parts = [compared(value, repetitions, reference, whose)]
-    if word == "suspect" and reference.line and not more:
+    if word == "suspect" and reference.line:
         parts.append("better than it can be: a wrong measurement or reference")
-    if word == "undecided" and more:
-        parts.append(f"needs about {more} more {'repetition' if more == 1 else 'repetitions'}")
     return ", ".join(parts)
 
 
@@ -156,7 +154,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     A row stands for a host and a case, as a group of *samples* does, and has the same number. The verdict of a row
     is one of the *words* as numbers, *by* the reference that decided (2: none), with its loss as a multiple of the
-    limit (*evidence*, NaN: not compared), and about how many *more* repetitions would decide it (0: none would).
+    limit (*evidence*, NaN: not compared).
 
     *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too
     small losses would not be seen. By the number of the case, *references* are the system's and the fleet's,
@@ -172,7 +170,6 @@ class Findings(Struct, frozen=True, dict=True):
     words: NDArray[np.uint8]
     by: NDArray[np.uint8]
     evidence: Floats
-    more: NDArray[np.int32]
     missing: Mapping[str, Sequence[str]]
     divided: Mapping[int, Divided]
     parts: Mapping[int, Sequence[PartFinding]]
@@ -199,7 +196,7 @@ class Findings(Struct, frozen=True, dict=True):
         ``minimum``          its lower limit, and ``maximum`` its upper one (NaN: none)
         ``change``           ``value`` relative to ``expected``, less 1 (NaN: not comparable)
         ``loss``             how much worse that is, from 0 (and for a pass) to 1
-        ``evidence``         the loss as a multiple of its limit, and ``more``: repetitions that decide
+        ``evidence``         the loss as a multiple of its limit
         ===================  =========================================================================
         """
         return self.part(slice(0, len(self.words)))
@@ -224,7 +221,6 @@ class Findings(Struct, frozen=True, dict=True):
             "change": self.change[rows],
             "loss": self.losses[rows],
             "evidence": self.evidence[rows],
-            "more": self.more[rows],
         }
         return pl.DataFrame(columns)
 
@@ -433,9 +429,11 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def host_losses(self) -> Floats:
-        """The largest loss of each host that has repetitions, as a fraction (0: all its metrics pass)."""
+        """The largest loss of a metric or a part of each host that has repetitions (0: all pass)."""
         losses = np.zeros(len(self.samples.hosts))
         np.maximum.at(losses, self.samples.host, self.losses)
+        for host, findings in self.parts.items():
+            losses[host] = max(losses[host], *(as_fraction(f.loss) for f in findings))
         return losses
 
     @cached_property
@@ -598,9 +596,9 @@ class Findings(Struct, frozen=True, dict=True):
         """
         samples = self.samples
         groups = groups[~self._quiet[groups]]
-        columns = samples.case, self.by, self.words, self.evidence, self.more, self.value
+        columns = samples.case, self.by, self.words, self.evidence, self.value
         lists = (column[groups].tolist() for column in columns)
-        for group, of_case, by, verdict, weight, more, value in zip(groups.tolist(), *lists, strict=True):
+        for group, of_case, by, verdict, weight, value in zip(groups.tolist(), *lists, strict=True):
             case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(group, group + 1)
             rows = samples.rows_of(of_group)
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
@@ -618,11 +616,11 @@ class Findings(Struct, frozen=True, dict=True):
             else:
                 learnt = by == FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
-                why = _reason(value, len(values), reference, whose, word=word, more=more)
+                why = _reason(value, len(values), reference, whose, word)
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, value, reference, theory) + why
             naming = (case.check, case.metric, case.parameters, case.unit)
-            state = {"better": case.better, "more": more, "title": case.title}
+            state = {"better": case.better, "title": case.title}
             state["value"] = value if values else None
             yield Finding(*naming, values, reference, word, why, evidence, **state)
 

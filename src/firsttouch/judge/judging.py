@@ -98,7 +98,6 @@ def judged(
         words=rows.words,
         by=rows.by,
         evidence=rows.evidence,
-        more=rows.more,
         missing=missing or {},
         divided=rows.divided,
         parts=rows.parts,
@@ -121,7 +120,6 @@ class _Rows:
         self.words = np.full(count, PASS, dtype=np.uint8)
         self.by = np.full(count, NONE, dtype=np.uint8)
         self.evidence = np.full(count, np.nan)
-        self.more = np.zeros(count, dtype=np.int32)
         self.now = samples.valid.copy()
         #: Which groups another repetition may decide.
         self.wanted = np.zeros(count, dtype=np.bool_)
@@ -196,7 +194,6 @@ class _Rows:
             by[decides], words[decides] = SYSTEM, PASS
             words[bad], words[good & ~bad] = FAIL, np.maximum(words[good & ~bad], SUSPECT)
         words[~valid] = INVALID
-        self.more[groups] = ~valid
         self._drop_invalid(number)
         self.references[number] = (reference, fleet)
 
@@ -270,7 +267,7 @@ class _Rows:
         self.now[rows] = now
         # The newest session must have a repetition that counts.
         without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
-        self.words[groups][without], self.more[groups][without] = INVALID, 1
+        self.words[groups][without] = INVALID
 
     def _case_by_fleet(self, number: int, place: int, fleet: Fleet, judged: Judged) -> None:
         """Judge a metric by its siblings: it is as bad as its part if it shows half of the part's loss or more."""
@@ -278,7 +275,7 @@ class _Rows:
         groups = samples.groups(number)
         host = samples.host[groups]
         siblings, usual = judged.answers[SIBLINGS], float(fleet.usual[place])
-        words, evidence, more = self.words[groups], self.evidence[groups], self.more[groups]
+        words, evidence = self.words[groups], self.evidence[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
@@ -299,9 +296,8 @@ class _Rows:
         word = np.maximum(part, alone)
         is_bad = (word > PASS) & (words != INVALID)
         words[is_bad], evidence[is_bad] = word[is_bad], away[is_bad]
-        more[is_bad & (word < FAIL) & helps[host]] = samples.counts[groups][is_bad & (word < FAIL) & helps[host]]
         disturbed = judged.is_disturbed[host] & ((judged.words[host] > PASS) | (alone > PASS))
-        words[disturbed], more[disturbed] = INVALID, 1
+        words[disturbed] = INVALID
         if self._is_fleet:
             open_ = ((judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen)[host]
             open_ |= (alone == UNDECIDED) | (alone == SUSPECT)
@@ -319,7 +315,7 @@ class _Rows:
             return
         groups = samples.groups(number)
         rows, counts, host = samples.rows_of(groups), samples.counts[groups], samples.host[groups]
-        words, by, more = self.words[groups], self.by[groups], self.more[groups]
+        words, by = self.words[groups], self.by[groups]
         self.references[number] = (stated, self.references[number][1])
         begins = np.cumsum(counts) - counts
         may_judge = samples.judged[rows][begins + counts - 1] & (words != INVALID)
@@ -348,13 +344,12 @@ class _Rows:
         word = np.where(fails, FAIL, np.where(bad & may_judge & (reference is not None), UNDECIDED, PASS))
         worse = word > words
         words[worse], by[worse] = word[worse], SYSTEM
-        more[worse] = np.where(word[worse] == FAIL, 0, np.maximum(n[worse], 1))
         better = good & may_judge & ~bad & (words < SUSPECT) & bool(stated.line)
         words[better], by[better] = SUSPECT, SYSTEM
         if samples.busy_pus is not None:
             calm = np.add.reduceat(now & (samples.busy_pus[rows] < BUSY), begins, dtype=np.int64)
             disturbed = bad & may_judge & (calm == 0) & (by == SYSTEM)
-            words[disturbed], more[disturbed] = INVALID, 1
+            words[disturbed] = INVALID
         if stated.error is not None:  # chance may hide on which side of the limit a host is
             self.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
         self.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
@@ -377,7 +372,7 @@ class _Rows:
             if count >= 3 and mean > limit and np.mean(over > 0) >= 0.75:
                 for row, of_row in zip(rows, over.tolist(), strict=True):
                     if of_row > 0 and self.words[row] not in {FAIL, INVALID}:
-                        self.words[row], self.by[row], self.more[row] = FAIL, SYSTEM, 0
+                        self.words[row], self.by[row] = FAIL, SYSTEM
             fails = sum(bool(self.words[row] == FAIL and self.by[row] == SYSTEM) for row in rows)
             if 2 * fails >= count and fails:
                 loss = mean + as_logarithm(tolerance)

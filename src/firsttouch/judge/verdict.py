@@ -108,8 +108,7 @@ class Finding(Struct, frozen=True):
 
     *values* are those of the repetitions that count, oldest first, in *unit*, and *value* is their median.
     *case* are the parameters that name the case, and *title* is the case in words. *evidence* is the loss as
-    a multiple of its limit, None if none was compared. *more* repetitions, about, decide a finding that is
-    neither a pass nor a fail (0: none would).
+    a multiple of its limit, None if none was compared.
     """
 
     check: str
@@ -122,7 +121,6 @@ class Finding(Struct, frozen=True):
     why: str
     evidence: float | None = None
     better: Better = "higher"
-    more: int = 0
     title: str = ""
     value: float | None = None
 
@@ -147,7 +145,6 @@ class Finding(Struct, frozen=True):
             "passes": list(self.values),
             "reference": self.reference and attributes(self.reference, "value", "minimum", "maximum", "source"),
             "verdict": self.verdict,
-            "more_repetitions": self.more,
             "times_limit": self.evidence,
             "why": self.why,
         }
@@ -299,11 +296,6 @@ class HostVerdict(Struct, frozen=True, dict=True):
         return [*causes, *(line.text() for line in self.findings_evidence)]
 
     @property
-    def more(self) -> int:
-        """Return about how many more repetitions decide all findings (0: none would)."""
-        return max((f.more for f in self.findings), default=0)
-
-    @property
     def caveat(self) -> str:
         """Return why a pass says little about the host, "" otherwise."""
         total = len(self.findings) + self.unjudged
@@ -392,7 +384,6 @@ class HostVerdict(Struct, frozen=True, dict=True):
             "parts": [part.to_dict() for part in self.bad_parts],
             "findings": [f.to_dict() for f in self.findings],
             "reason": self.reason(),
-            "more_repetitions": self.more,
             "unjudged": self.unjudged,
             "missing": list(self.missing),
             "visible_loss": self.visible and {"median": self.visible[0], "largest": self.visible[1]},

@@ -114,7 +114,6 @@ _SCHEMA = {
     "newest": pl.Datetime("ms", "UTC"),
     "verdict": pl.String(),
     "evidence": pl.Float64(),
-    "more_repetitions": pl.Int64(),
 }
 
 
@@ -148,7 +147,6 @@ def _named(findings: Findings, rows: pl.DataFrame) -> pl.DataFrame:
             system=pl.lit(findings.system.name),
             newest=pl.when(pl.col("newest") > 0).then("newest").cast(pl.Datetime("ms", "UTC")),
             passes=pl.col("n"),
-            more_repetitions=pl.col("more"),
         )
         .select(pl.col(name).cast(kind) for name, kind in _SCHEMA.items())
     )
