@@ -497,24 +497,3 @@ def test_a_test_that_its_host_did_not_survive_passes_nothing(fake, rated):
     assert (word, "it stopped answering after" in reason) == ("suspect", True)
     lease.release()
     assert tending.verdict_of("n7", "hold-dead", "due")[0] == "pass"
-
-
-def test_a_release_says_how_little_its_tests_judged(fake, rated):
-    clock = ManualClock()
-    fake.settings(max_out="5 %")
-    fake.verdict("n1", now=clock.time(), system="rated")
-    tended(clock)
-    (fake.folder / "ended").touch()
-    for _ in range(2):
-        test = campaigns.existing(Actions(clock=clock).lives["n1"].tests[-1].campaign)
-        journal = measure(test, "n1", "topology", [20.0])
-        case = {"pu_nodes": [0], "bank": 0}
-        fields = {"host": "n1", "system": "rated", "time": now(), "parameters": case}
-        others = [
-            Record("bandwidth", f"{k}_bandwidth", "GB/s", "higher", (20.0,), **fields) for k in ("add", "triad")
-        ]
-        begin, end = journal.add(others)
-        journal.write(Entry("topology", "measured", now(), "n1", begin=begin, end=end))
-        lines = tended(clock)
-        clock.sleep(2)
-    assert "n1 is released: 2 tests in a row passed (the last one judged 1 of 3 measured metrics)" in lines

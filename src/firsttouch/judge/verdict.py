@@ -295,13 +295,6 @@ class HostVerdict(Struct, frozen=True, dict=True):
         causes = [f"possible cause: {cause}" for cause in self.causes]
         return [*causes, *(line.text() for line in self.findings_evidence)]
 
-    @property
-    def caveat(self) -> str:
-        """Return why a pass says little about the host, "" otherwise."""
-        total = len(self.findings) + self.unjudged
-        few = self.verdict == "pass" and 2 * self.unjudged > total
-        return "this pass is based on less than half of them" if few else ""
-
     def reason(self) -> str:
         """Return why the host is bad in one short line, for Slurm's ``reason=`` and for lists.
 
@@ -350,7 +343,6 @@ class HostVerdict(Struct, frozen=True, dict=True):
         if self.unjudged and self.findings:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
-            parts += [self.caveat] if self.caveat else []
         parts += [text for text in (self.replaced, self.blindness) if text]
         return "; ".join(parts)
 
