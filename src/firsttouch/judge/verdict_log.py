@@ -9,35 +9,30 @@ values in their types, and the name of the file's host.
 from __future__ import annotations
 
 import contextlib
-import io
-import itertools
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
 
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
 from firsttouch.judge import verdict_file
-from firsttouch.judge.verdict import ORDER, HostVerdict, Word
+from firsttouch.judge.verdict import HostVerdict, Word
 from firsttouch.records import append_log, file_lock
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: Most characters of a reason or a source.
 _LONGEST = 400
 #: The end of a host's log that is read (bytes): some thousands of verdicts.
 _MOST_BYTES = 1 << 20
-#: Logs that are read as one table: a foreign line delays only the others of its table.
-_AT_ONCE = 500
 
 
-class Logged(NamedTuple):
+class Logged(Struct, frozen=True):
     """A verdict of a *host* of a *system*: the *time* of the measurement (seconds since 1970), why, and by what.
 
     *source* is a campaign or the files that were judged. *reason* is "" for a host that passes.
@@ -49,6 +44,9 @@ class Logged(NamedTuple):
     verdict: Word
     reason: str
     source: str
+
+
+_DECODER = msgspec.json.Decoder(Logged)
 
 
 class Sample(NamedTuple):
@@ -100,7 +98,7 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
         with contextlib.suppress(OSError):  # a file system without locks
             stack.enter_context(file_lock.locked(file))
         if logged not in _logged_lines(append_log.end_of(file, _MOST_BYTES), verdict.host, SYSTEM_CLOCK.time()):
-            append_log.append(file, json.dumps(logged._asdict()) + "\n")
+            append_log.append(file, msgspec.json.encode(logged).decode() + "\n")
 
 
 def _check_name(verdict: HostVerdict) -> None:
@@ -120,11 +118,8 @@ def read(
     if there is no such folder.
     """
     now = clock.time()
-    logs: dict[str, list[Logged]] = {}
-    ends = _ends(of or folder(), sample)
-    while batch := list(itertools.islice(ends, _AT_ONCE)):
-        logs |= _logs(batch, now)
-    return logs
+    logs = {host: _once(_logged_lines(lines, host, now)) for host, lines in _ends(of or folder(), sample)}
+    return {host: lines for host, lines in logs.items() if lines}
 
 
 def _ends(of: Path, sample: Sample | None) -> Iterator[tuple[str, list[bytes]]]:
@@ -144,43 +139,6 @@ def _ends(of: Path, sample: Sample | None) -> Iterator[tuple[str, list[bytes]]]:
                 yield host, append_log.end_of(Path(entry.path), most_bytes)
 
 
-def _logs(ends: Sequence[tuple[str, list[bytes]]], now: float) -> dict[str, list[Logged]]:
-    """Return the verdicts of some hosts by the lines of their logs.
-
-    All lines are read as one table, which takes a third of the time. It is refused if any line is foreign; then
-    each line is read by itself.
-    """
-    logs: dict[str, list[Logged]] = {}
-    table = _table(ends, now)
-    if table is None:
-        return {host: _once(logged) for host, lines in ends if (logged := _logged_lines(lines, host, now))}
-    rows = map(Logged._make, zip(*(table[name].to_list() for name in Logged._fields), strict=True))
-    for host, count in table["host"].rle().struct.unnest().select("value", "len").iter_rows():
-        logs[host] = list(itertools.islice(rows, count))
-    return logs
-
-
-def _table(ends: Sequence[tuple[str, list[bytes]]], now: float) -> pl.DataFrame | None:
-    """Return the lines of *ends* as a table, by host and time, each measurement once; None if a line is wrong."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    schema = {name: pl.Float64 if name == "time" else pl.String for name in Logged._fields}
-    hosts = [host for host, lines in ends for _ in lines]
-    text = b"\n".join(line for _, lines in ends for line in lines)
-    try:
-        table = pl.read_ndjson(io.BytesIO(text), schema=schema)
-    except pl.exceptions.PolarsError:
-        return None
-    column = pl.col
-    right = (column("host") == pl.Series(hosts, dtype=pl.String)) & column("verdict").is_in(ORDER)
-    right &= column("time").is_between(0, now + MOST_SKEW, closed="right")
-    right &= pl.all_horizontal(column("system", "reason", "source").is_not_null())
-    if table.height != len(hosts) or not table.select(right.fill_null(value=False).all()).item():
-        return None
-    keys = ("host", "time", "source")
-    return table.unique(keys, keep="last", maintain_order=True).sort("host", "time", maintain_order=True)
-
-
 def _once(lines: Sequence[Logged]) -> list[Logged]:
     """Return the last line of each time and source, sorted by time."""
     last: dict[tuple[float, str], Logged] = {}
@@ -194,10 +152,8 @@ def _logged_lines(lines: Sequence[bytes], host: str, now: float) -> list[Logged]
     """Return the verdicts of a *host* among *lines*, in their order."""
     logged = []
     for text in lines:
-        with contextlib.suppress(TypeError, KeyError, ValueError, RecursionError):
-            value = json.loads(text)
-            line = Logged(*(value[name] for name in Logged._fields))
-            are_texts = all(isinstance(text, str) for text in (line.system, line.reason, line.source))
-            if line.host == host and line.verdict in ORDER and 0 < line.time <= now + MOST_SKEW and are_texts:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            line = _DECODER.decode(text)
+            if line.host == host and 0 < line.time <= now + MOST_SKEW:
                 logged.append(line)
     return logged
