@@ -11,9 +11,9 @@ from factories.host_records import Machine, built_report
 from firsttouch.advice import advice_text
 from firsttouch.cli import advise as command
 from firsttouch.errors import BadInput
-from firsttouch.judge.gains import gains
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
+from firsttouch.report.gains import gains
 from firsttouch.scenarios.placement import parse_name
 
 

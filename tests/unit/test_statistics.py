@@ -31,18 +31,6 @@ def test_values_that_show_no_step(values):
     assert statistics.decimal_step(np.array(values)) == 0
 
 
-@given(SEEDS, st.lists(st.integers(1, 8), min_size=1, max_size=6))
-def test_pooled_variance_is_that_of_an_analysis_of_variance(seed, sizes):
-    groups = [samples(seed + i, size) for i, size in enumerate(sizes)]
-    variance, freedom = statistics.pooled_variance([g.tolist() for g in groups])
-    assert freedom == sum(sizes) - len(sizes)
-    if freedom and len(sizes) > 1:
-        means = np.array([g.mean() for g in groups])
-        all_values = np.concatenate(groups)
-        between = (np.array(sizes) * (means - all_values.mean()) ** 2).sum() / (len(sizes) - 1)
-        assert between / variance == pytest.approx(scipy.stats.f_oneway(*groups).statistic, rel=1e-6)
-
-
 def test_normal_tails_are_an_upper_bound():
     distance = np.linspace(0, 30, 601)
     bound, exact = statistics.normal_tails(distance), 2 * scipy.stats.norm.sf(distance)
@@ -64,12 +52,6 @@ def test_student_as_normal(freedom):
 def test_student_quantile_errs_to_the_wide_side(tail, freedom):
     expected = scipy.stats.t.isf(tail, freedom)
     assert expected * 0.999 <= statistics.student_quantile(tail, freedom) <= expected * 1.05
-
-
-@given(st.floats(0.5, 0.9999), st.integers(1, 200))
-def test_student_interval(confidence, freedom):
-    expected = scipy.stats.t.ppf((1 + confidence) / 2, freedom)
-    assert statistics.student_interval(confidence, freedom) == pytest.approx(expected, rel=1e-8)
 
 
 @given(st.integers(0, 200), st.integers(1, 200), st.floats(1e-6, 0.999))

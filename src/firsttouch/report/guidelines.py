@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
-from firsttouch.judge.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.records.cases import grouped, identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.document import Block, Cell, Entry, Fold, Listing, Paragraph, Section, Span, Table
+from firsttouch.report.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.text import clean, count, listed, plain, times
 from firsttouch.units import number

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.judge.gains import Interval
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
+from firsttouch.report.gains import Interval
 from firsttouch.report.model import HostView, dataset_of, whole
 from firsttouch.report.text import clean, count, plain
 from firsttouch.scenarios.placement import name_of

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspect import VALUE_HEADER, Aspect, Chart, Result, measured, value, values
 from firsttouch.report.document import Cell, Entry, Table, Tile
 from firsttouch.report.figures.drawing import Bar, draw_bars
+from firsttouch.report.gains import Interval
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.speedups import Study
 from firsttouch.report.text import count, times

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct
 
-from firsttouch.judge.statistics import pooled_variance, student_interval
+from firsttouch.judge.statistics import student_quantile
 
 
 class Interval(Struct, frozen=True):
@@ -74,10 +74,10 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
     base = means[default]
     ratios = {s: {h: base[h] - mean for h, mean in of.items()} for s, of in means.items() if s != default}
     level = 1 - (1 - CONFIDENCE) / max(1, len(ratios))
-    repeated, of_repeated = pooled_variance(
+    repeated, of_repeated = _pooled_variance(
         [np.log(some).tolist() for of_host in times.values() for some in of_host.values()]
     )
-    between, of_between = pooled_variance([list(of_host.values()) for of_host in ratios.values()])
+    between, of_between = _pooled_variance([list(of_host.values()) for of_host in ratios.values()])
     result = {default: SAME}
     for scenario, of_host in ratios.items():
         gain = float(np.mean(list(of_host.values())))
@@ -88,7 +88,7 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
         if not freedom:
             result[scenario] = Interval(math.exp(gain))
             continue
-        half = math.sqrt(variance) * student_interval(level, freedom)
+        half = math.sqrt(variance) * student_quantile((1 - level) / 2, freedom)
         elsewhere = [gain, *_elsewhere(base, means[scenario])]
         low, high = min(elsewhere) - half, max(elsewhere) + half
         result[scenario] = Interval(math.exp(gain), math.exp(low), math.exp(high))
@@ -106,3 +106,10 @@ def _elsewhere(base: Mapping[str, float], means: Mapping[str, float]) -> Iterato
             seconds = math.exp(mean) + math.exp(base[other]) - math.exp(base[host])
             if seconds > 0:
                 yield base[other] - math.log(seconds)
+
+
+def _pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Return the pooled variance within groups, and its degrees of freedom (0: no group has two values)."""
+    freedom = sum(len(values) - 1 for values in groups)
+    squares = sum(float(np.sum(np.square(np.array(values) - np.mean(values)))) for values in groups)
+    return (squares / freedom if freedom else 0.0), freedom
