@@ -18,7 +18,7 @@ from firsttouch.host.host_lists import folded
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
 from firsttouch.judge.groups import Floats
 from firsttouch.judge.statistics import as_fraction
-from firsttouch.records.cases import Case
+from firsttouch.records.cases import Case, grouped
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, number, percent, quantity
 
@@ -287,7 +287,12 @@ class HostVerdict(Struct, frozen=True, dict=True):
             lines.append(
                 Evidence("", text.format(system=self.system, unjudged=self.unjudged, fewest=FEWEST_HOSTS))
             )
-        return [*lines, *(Evidence("missing", reason) for reason in self.missing)]
+        # What is missing for one reason is one line.
+        reasons = grouped(self.missing, lambda text: text.rpartition(": ")[2])
+        for reason, texts in reasons.items():
+            names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
+            lines.append(Evidence("missing", f"{first_of(names, 1)}: {reason}" if all(names) else reason))
+        return lines
 
     @cached_property
     def evidence(self) -> list[str]:
