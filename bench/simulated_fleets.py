@@ -28,6 +28,9 @@ Rules of others. They know no other word than fail, and judge the mean of the re
   file's reading of a summary: there was no code of that method to compare with.
 - class means: the mean loss of each class of metrics against the median of the hosts; a host fails beyond four
   deviations (1.4826 times the median of the absolute deviations), and 2.5 %.
+- PELT (R. Killick et al., Optimal detection of changepoints with a linear computational cost, JASA 2012): the mean
+  of each class of a host is divided by least squares with a penalty of 2 ln(n) variances for each change; a host
+  fails if its newest level is worse than its best one by more than 2.5 %.
 
 The table of weeks has half a year of weekly sessions. A session offset or a boot state is shared by all metrics
 of a host, the summer by all hosts. An update reaches all hosts at five a week from week 8. The fault of 10 %
@@ -38,6 +41,7 @@ begins in week 14; an alternating one is there every other week, an intermittent
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -245,6 +249,38 @@ def class_means(rates: Array) -> Words:
     return _failing(away > np.maximum(limits, 0.025))
 
 
+def pelt(rates: Array) -> Words:
+    """Return the words by the changes of each class of metrics."""
+    logs = np.log(np.nanmedian(rates / LEVEL, axis=3)) * np.where(IS_RATE, -1, 1)[:, None, None]
+    means = np.array([logs[number == CLASSES].mean(axis=0) for number in range(3)])
+    is_bad = np.zeros(means.shape[:2], dtype=np.bool_)
+    for place in np.ndindex(*is_bad.shape):
+        ends = [0, *_changes(means[place]), means.shape[2]]
+        segments = [means[place][first:last].mean() for first, last in itertools.pairwise(ends)]
+        is_bad[place] = segments[-1] - min(segments) > 0.025
+    return _failing(is_bad)
+
+
+def _changes(values: Array) -> list[int]:
+    """Return where the mean of *values* changes: the least squares with a penalty for each change."""
+    count = len(values)
+    if count < 4:
+        return []
+    sums, squares = (np.concatenate([[0.0], np.cumsum(values**power)]) for power in (1, 2))
+    penalty = 2 * math.log(count) * (1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)) ** 2
+    costs, before, open_ends = np.full(count + 1, -penalty), np.zeros(count + 1, dtype=np.int64), np.array([0])
+    for end in range(1, count + 1):
+        length, total = end - open_ends, sums[end] - sums[open_ends]
+        of_each = costs[open_ends] + squares[end] - squares[open_ends] - total**2 / length
+        best = int(np.argmin(of_each))
+        costs[end], before[end] = of_each[best] + penalty, open_ends[best]
+        open_ends = np.append(open_ends[of_each <= costs[end]], end)
+    places = [int(before[count])]
+    while places[-1] > 0:
+        places.append(int(before[places[-1]]))
+    return places[-2::-1]
+
+
 RULES: Mapping[str, Callable[[Array], Words]] = {
     "firsttouch": firsttouch,
     "ReFrame, -5 %": reframe(0.05),
@@ -253,6 +289,8 @@ RULES: Mapping[str, Callable[[Array], Words]] = {
     "SuperBench's paper": paper,
     "class means": class_means,
 }
+#: Those that need weeks, too.
+RULES_OF_WEEKS = {**RULES, "PELT": pelt}
 
 
 # ----------------------------------------------------------------------
@@ -375,13 +413,13 @@ def weeks(seed: int, fleets: int) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for hosts, count in ((8, fleets), (50, max(1, fleets // 4))):
         for name in (*HEALTHY, *BAD):
-            result = {rule: Score() for rule in RULES}
+            result = {rule: Score() for rule in RULES_OF_WEEKS}
             for fleet in range(count):
                 rng = np.random.default_rng([seed, hosts, fleet])
                 losses, bad, counts = life(name, hosts, rng)
                 rates = simulated(losses, Condition(hosts), "normal", rng)
                 for week in range(BEGIN, WEEKS, 3) if bad is None else range(FAULT, WEEKS):
-                    for rule, words_of in RULES.items():
+                    for rule, words_of in RULES_OF_WEEKS.items():
                         words = words_of(rates[:, :, : week + 1]).tolist()
                         if bad is not None:
                             word = words.pop(bad)

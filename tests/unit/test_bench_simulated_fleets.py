@@ -26,3 +26,9 @@ def test_a_table_has_what_was_measured(noise):
     table = bench.table(rates)
     assert table.counts.sum() == len(table.value) == np.isfinite(rates).sum()
     assert np.isfinite(rates).all() == (noise == "rounded")
+
+
+def test_pelt_finds_the_changes_of_a_level():
+    noise = np.random.default_rng(1)
+    values = np.repeat([0.0, 0.06, 0.0], [10, 12, 8]) + noise.normal(0, 0.005, 30)
+    assert {10, 22} <= {*bench._changes(values)}
