@@ -202,11 +202,10 @@ class TestSiblings:
         findings = findings_of(Model(12, fault=fault).records())
         assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
         (note,) = findings.notes()
-        assert note.startswith("two groups of hosts in ")
+        assert note.startswith("two groups, ")
         assert "(n[0,2,4,6,8,10])" in note
         assert re.search(r"1\d\.\d % apart; nothing shows which group is right", note)
-        apart = {d["metric"]: d["apart"] for d in findings.divided_to_dicts()}
-        assert max(apart.values()) == pytest.approx(0.12, abs=0.01)
+        assert findings.divided[0].apart == pytest.approx(0.12, abs=0.01)
 
         def and_a_bad_one(host, session, part, metric):
             return fault(host, session, part, metric) + memory(0.1, 3)(host, session, part, metric)

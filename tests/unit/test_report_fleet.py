@@ -222,15 +222,17 @@ class TestPage:
         store.append(tmp_path / "st", all_records(by_host))
         assert cli.main(["report", str(tmp_path / "st"), "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
-        assert "hosts form two groups in 4 metrics" in document["line"]
+        assert "hosts form two groups in 5 parts" in document["line"]
         divided = document["systems"][0]["divided"]
-        assert len(divided) == 4
-        assert divided[0]["worse"]["hosts"] == [f"n{number:03d}" for number in range(20, 50)]
-        assert divided[0]["apart"] == pytest.approx(0.1, abs=0.01)
+        assert sum(len(two["parts"]) for two in divided) == 5
+        widest = max(divided, key=lambda two: two["apart"])
+        assert widest["worse"] == [f"n{number:03d}" for number in range(20, 50)]
+        # A part is apart by the mean of its metrics, half of which are of the check.
+        assert widest["apart"] == pytest.approx(0.05, abs=0.01)
         ticket = (tmp_path / "out" / "summary.md").read_text().replace("\\", "")
         page = "".join(page_of(tmp_path / "out").itertext())
         for text in (capsys.readouterr().out, ticket, page):
-            assert "two groups of hosts in" in text
+            assert "two groups" in text
             assert "n[020-049]" in text
 
 

@@ -102,7 +102,7 @@ def test_the_card_and_the_heading_count_what_there_is(fleet):
     words = [host["verdict"] for host in document["systems"][0]["hosts"]]
     sentence = ", ".join(f"{words.count(w)} {w}" for w in ("fail", "suspect", "pass"))
     assert len(words) == 8
-    assert f"8 hosts: {sentence}; hosts form two groups in 1 metric; 1 host with missing results." in card
+    assert f"8 hosts: {sentence}; hosts form two groups in 1 part; 1 host with missing results." in card
     assert "Complete7 of 8" in card
     newest = max(datetime.datetime.fromisoformat(r.time) for r in records)
     generated = datetime.datetime.fromisoformat(document["generated"])

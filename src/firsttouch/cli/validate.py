@@ -8,6 +8,8 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import asdict
+
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import coloured
@@ -88,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
                 **({"explained": [part.to_dict() for part in explained]} if args.explain else {}),
-                **({"divided": fleet.divided_to_dicts()} if fleet.divided else {}),
+                **({"divided": [asdict(two) for two in fleet.divided]} if fleet.divided else {}),
                 **({"common_loss": common.text} if (common := fleet.common_loss) else {}),
                 **({"dated_ahead": ahead} if ahead else {}),
                 **({"unread": list(gathered.unread)} if gathered.unread else {}),

@@ -314,27 +314,17 @@ _TELLS = 0.8
 
 
 class Division(Struct, frozen=True):
-    """Two groups of hosts that are apart in some *metrics*, and the *settings* that differ between them."""
+    """Two groups of hosts, and the *settings* that differ between them."""
 
-    better: Sequence[str]
-    worse: Sequence[str]
-    metrics: int
+    groups: Divided
     settings: Sequence[str]
 
 
-def divisions(configurations: Mapping[str, Configuration], divided: Iterable[Divided]) -> list[Division]:
-    """Return the pairs of groups that hosts form in some metrics, each *divided*, those of most metrics first."""
-    pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = Counter(
-        (tuple(two.better), tuple(two.worse)) for two in divided
-    )
-    texts = {
-        host: comparable(host, configurations[host].settings)
-        for host in {h for pair in pairs for group in pair for h in group} & configurations.keys()
-    }
-    return [
-        Division(better, worse, metrics, _telling(texts, better, worse))
-        for (better, worse), metrics in sorted(pairs.items(), key=lambda item: -item[1])
-    ]
+def divisions(configurations: Mapping[str, Configuration], divided: Sequence[Divided]) -> list[Division]:
+    """Return what differs between the groups of each of *divided*."""
+    hosts = {host for two in divided for host in (*two.better, *two.worse)} & configurations.keys()
+    texts = {host: comparable(host, configurations[host].settings) for host in hosts}
+    return [Division(two, _telling(texts, two.better, two.worse)) for two in divided]
 
 
 def _telling(texts: Mapping[str, Mapping[str, str]], better: Sequence[str], worse: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ from firsttouch.judge.verdict import (
     compared,
     natural,
 )
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case
 from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import day, percent, quantity, quantity_range
 
@@ -58,8 +58,6 @@ DECIDERS = ("system", "fleet", "none")
 _MISSED = 3
 _DAY = 86_400_000
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
-_TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
-_KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
 #: How many hosts are looked at to see whether most measured a case again.
 _SAMPLED = 256
 #: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
@@ -157,8 +155,8 @@ class Findings(Struct, frozen=True, dict=True):
     limit (*evidence*, NaN: not compared).
 
     *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too
-    small losses would not be seen. By the number of the case, *references* are the system's and the fleet's,
-    and *divided* has two groups of hosts. *updates* are lines about hosts that changed together. *wanted* marks
+    small losses would not be seen. By the number of the case, *references* are the system's and the fleet's.
+    *divided* has groups of hosts. *updates* are lines about hosts that changed together. *wanted* marks
     rows that another repetition may decide. *missing* names, by host, what should have been measured and was not,
     with the reason. A part that is unlike its host's own level is a finding of *parts* alone.
     """
@@ -171,7 +169,7 @@ class Findings(Struct, frozen=True, dict=True):
     by: NDArray[np.uint8]
     evidence: Floats
     missing: Mapping[str, Sequence[str]]
-    divided: Mapping[int, Divided]
+    divided: Sequence[Divided]
     parts: Mapping[int, Sequence[PartFinding]]
     blind: Mapping[int, Mapping[str, float]]
     updates: Sequence[str]
@@ -485,36 +483,9 @@ class Findings(Struct, frozen=True, dict=True):
         return f"verdict {host} {summary.verdict}: {'; '.join(parts)}"
 
     def notes(self) -> list[str]:
-        """Return the lines about the fleet: losses that hosts share, and its divisions into two groups.
-
-        Metrics that divide the hosts alike share a line, which shows the one with the largest difference.
-        """
-        groups = {number: (tuple(two.better), tuple(two.worse)) for number, two in self.divided.items()}
-        # Which group is the better one may differ from metric to metric.
-        by_pair = grouped(groups, lambda number: tuple(sorted(groups[number])))
-        shared = self.common_loss.text if self.common_loss else None
-        lines = [*self.updates, *([shared] if shared else [])]
-        for numbers in sorted(by_pair.values(), key=len, reverse=True):
-            widest = max(numbers, key=lambda n: self.divided[n].apart)
-            case, division = self.samples.cases[widest], self.divided[widest]
-            count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
-            which = _KINDS.format(count=len(division.worse)) if division.is_minority else _TWO
-            lines.append(f"two groups of hosts in {count}: {case.title}: {division.text(case.unit)}; {which}")
-        return lines
-
-    def divided_to_dicts(self) -> list[dict[str, Any]]:
-        """Return the JSON form of the metrics in which the hosts form two groups."""
-        cases = self.samples.cases
-        return [
-            {
-                "metric": cases[case_number].name,
-                "unit": cases[case_number].unit,
-                "apart": two.apart,
-                "better": {"hosts": list(two.better), "value": two.values[0]},
-                "worse": {"hosts": list(two.worse), "value": two.values[1]},
-            }
-            for case_number, two in self.divided.items()
-        ]
+        """Return the lines about the fleet: updates, losses that hosts share, and two groups of hosts."""
+        shared = [self.common_loss.text] if self.common_loss else []
+        return [*self.updates, *shared, *(two.text for two in self.divided)]
 
     def groups(self, host: str) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""

@@ -47,7 +47,7 @@ from firsttouch.judge.parts import Part, Series
 from firsttouch.judge.questions import Update
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
-from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
+from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding, natural
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
@@ -124,7 +124,7 @@ class _Rows:
         #: Which groups another repetition may decide.
         self.wanted = np.zeros(count, dtype=np.bool_)
         self.references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
-        self.divided: dict[int, Divided] = {}
+        self.divided: list[Divided] = []
         self.parts: dict[int, list[PartFinding]] = {}
         self.blind: dict[int, dict[str, float]] = {}
         self.updates: list[str] = []
@@ -459,9 +459,16 @@ class _Rows:
     def _notes(self, fleet: Fleet) -> None:
         """Note the updates of hosts, and two groups of hosts."""
         samples = self._samples
+        pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[float, str]]] = {}
         for judged in fleet.series:
             if judged.groups is not None:
-                self._note_groups(judged)
+                sides = (np.isfinite(judged.level) & ~judged.groups.worse, judged.groups.worse)
+                better, worse = (tuple(sorted(samples.names[side], key=natural)) for side in sides)
+                pair = (worse, better) if (worse, better) in pairs else (better, worse)
+                pairs.setdefault(pair, []).append((as_fraction(judged.groups.apart), judged.series.title))
+        for (better, worse), parts in sorted(pairs.items(), key=lambda item: -len(item[1])):
+            titles = [title for _, title in sorted(parts, reverse=True)]
+            self.divided.append(Divided(better, worse, titles, max(parts)[0]))
         time, around = fleet.sessions.time, fleet.sessions.interval
         changed = [(update, judged.series) for judged in fleet.series for update in judged.updates]
         events: list[tuple[Update, Series, set[int], list[Series]]] = []
@@ -484,24 +491,6 @@ class _Rows:
                 f"({folded(sorted(samples.hosts[host] for host in hosts))}; {series.title}"
                 f"{f' and {len(others)} more' if others else ''})"
             )
-
-    def _note_groups(self, judged: Judged) -> None:
-        """Note two groups of hosts by the case of the series in which they are furthest apart."""
-        samples, worse = self._samples, judged.groups.worse if judged.groups else np.zeros(0, dtype=np.bool_)
-        widest: tuple[float, int, Divided] | None = None
-        for number in judged.series.cases:
-            groups = samples.groups(number)
-            host = samples.host[groups]
-            medians = Groups(samples.value[samples.rows_of(groups)], samples.counts[groups]).medians
-            sides = [which[host] for which in (~worse & np.isfinite(judged.level), worse)]
-            if not all(side.any() for side in sides):
-                continue
-            names = [sorted(samples.hosts[h] for h in host[side].tolist()) for side in sides]
-            better, bad = (float(np.median(medians[side])) for side in sides)
-            if better > 0 and (widest is None or abs(bad / better - 1) > widest[0]):
-                widest = abs(bad / better - 1), number, Divided(names[0], names[1], (better, bad))
-        if widest is not None and widest[0] >= LEAST_LOSS:
-            self.divided[widest[1]] = widest[2]
 
 
 def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:

@@ -32,6 +32,8 @@ STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "in
 NO_CAUSE = "no known signature"
 #: A verdict that sees losses of this fraction is not called blind.
 _SEEN = 0.06
+_TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
+_KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
 #: How many findings the line of a host shows.
 _NAMED = 2
 #: A relative change, or several.
@@ -188,30 +190,25 @@ class HostSummary(Struct, frozen=True):
 
 
 class Divided(Struct, frozen=True):
-    """A metric in which a fleet's hosts form two groups.
+    """Two groups of hosts by name that some *parts*, each with its kind, divide, the one furthest *apart* first.
 
-    *better* and *worse* are names of hosts, *values* the median of each group in the metric's unit.
+    *apart* is the difference in that part, as a fraction.
     """
 
-    better: Sequence[str]
-    worse: Sequence[str]
-    values: tuple[float, float]
+    better: tuple[str, ...]
+    worse: tuple[str, ...]
+    parts: Sequence[str]
+    apart: float
 
     @property
-    def apart(self) -> float:
-        """The difference as a share of the better group's median."""
-        return abs(self.values[1] / self.values[0] - 1)
-
-    @property
-    def is_minority(self) -> bool:
-        """Whether the worse hosts are so few that they may be bad ones."""
-        return len(self.worse) <= MOST_BAD * (len(self.better) + len(self.worse))
-
-    def text(self, unit: str) -> str:
-        """Return both groups as text without the metric's name; *unit* is that of the values."""
-        groups = zip((self.better, self.worse), self.values, strict=True)
-        texts = [f"{len(hosts)} hosts at {quantity(value, unit)} ({folded(hosts)})" for hosts, value in groups]
-        return f"{' and '.join(texts)}, {percent(self.apart)} apart"
+    def text(self) -> str:
+        """The groups as one sentence."""
+        sides = (f"{len(hosts)} hosts ({folded(hosts)})" for hosts in (self.better, self.worse))
+        is_minority = len(self.worse) <= MOST_BAD * (len(self.better) + len(self.worse))
+        which = _KINDS.format(count=len(self.worse)) if is_minority else _TWO
+        return (
+            f"two groups, {' and '.join(sides)}: {first_of(self.parts, 1)}, {percent(self.apart)} apart; {which}"
+        )
 
 
 class Evidence(Struct, frozen=True):

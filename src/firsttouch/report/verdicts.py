@@ -217,8 +217,8 @@ def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
 
 
 def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> Tile:
-    divided = sum(len(of_system.findings.divided) for of_system in ranks)
-    groups = f"hosts form two groups in {count(divided, 'metric')}" if divided else ""
+    divided = sum(len(two.parts) for of_system in ranks for two in of_system.findings.divided)
+    groups = f"hosts form two groups in {count(divided, 'part')}" if divided else ""
     if not configured:
         return Tile("Drift", "two groups" if divided else "unknown", groups or "no configuration was recorded")
     note = "deviate from the configuration of most" + (f"; {groups}" if groups else "")

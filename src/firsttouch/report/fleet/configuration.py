@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from firsttouch.documents import attributes
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.drift import Configuration, Deviation, Division, Drift, described, divisions, drift
 from firsttouch.judge.findings import Findings
@@ -60,7 +61,7 @@ class Drifted(Struct, frozen=True):
     def divided(self) -> list[str]:
         """Return what the two groups of a divided fleet differ in."""
         return [
-            f"the two groups of hosts in {count(two.metrics, 'metric')} "
+            f"the two groups of hosts in {count(len(two.groups.parts), 'part')} "
             + (f"differ in {clean('; '.join(two.settings[:_NAMED]))}" if two.settings else "differ in no setting")
             for two in self.divisions
         ]
@@ -84,7 +85,7 @@ class Drifted(Struct, frozen=True):
                 for hosts, deviations in [*self.groups.items()][:_KEPT]
             ],
             "divisions": [
-                {"better": list(two.better), "worse": list(two.worse), "settings": list(two.settings)}
+                {**attributes(two.groups, "better", "worse"), "settings": list(two.settings)}
                 for two in self.divisions
             ],
         }
@@ -96,7 +97,7 @@ def drifted(configurations: Mapping[str, Configuration], findings: Findings) -> 
     if not own:
         return None
     apart = drift(own)
-    return Drifted(apart, apart.by_hosts(), divisions(own, findings.divided.values()))
+    return Drifted(apart, apart.by_hosts(), divisions(own, findings.divided))
 
 
 def _settings(deviations: Sequence[Deviation]) -> str:

@@ -180,7 +180,7 @@ def build(
         ]
         missing = missing_results(judged, problems)
         counts = {word: sum(int(r.counts[i]) for r in of_systems) for i, word in enumerate(ORDER)}
-        line = _line(counts, unjudged, sum(len(fleet.divided) for fleet in judged), missing)
+        line = _line(counts, unjudged, sum(len(two.parts) for fleet in judged for two in fleet.divided), missing)
         document = summary.document(
             kind="fleet",
             title=title,
@@ -237,11 +237,11 @@ def worst(findings: Findings) -> list[str]:
 
 
 def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing) -> str:
-    """Return the summary in one line; *divided* counts the metrics in which the hosts form two groups."""
+    """Return the summary in one line; *divided* counts the parts in which the hosts form two groups."""
     words = of_verdicts.words(counts)
     words += [f"{unjudged} without a metric that judges hosts"] if unjudged else []
     verdicts = ", ".join(words) or "none judged"
-    verdicts += f"; hosts form two groups in {count(divided, 'metric')}" if divided else ""
+    verdicts += f"; hosts form two groups in {count(divided, 'part')}" if divided else ""
     partial = missing.hosts - missing.whole
     gaps = [f"{missing.whole} without any result"] if missing.whole else []
     gaps += [f"{count(partial, 'host')} with missing results"] if partial else []
@@ -311,7 +311,7 @@ class _System(Struct, frozen=True):
             "metrics": len(findings.samples.cases),
             "common_loss": findings.common_loss
             and {**asdict(findings.common_loss), "text": findings.common_loss.text},
-            "divided": findings.divided_to_dicts(),
+            "divided": [asdict(two) for two in findings.divided],
             "changes": self.timeline.documents,
             "configuration": self.drifted.to_dict() if self.drifted else None,
         }
