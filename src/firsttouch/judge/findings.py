@@ -133,16 +133,10 @@ class Measured(Struct, frozen=True):
 
 def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:
     """Return the number of sessions of the repetitions that count *now*; *n* is the number of these."""
-    sessions = np.zeros(len(n), dtype=np.uint16)
     if (n <= 1).all():
-        sessions[n == 1] = 1
-        return sessions
-    number = samples.sessions_of_rows
-    group = np.repeat(np.arange(len(n), dtype=np.int32), samples.counts)
-    if not now.all():
-        number, group = number[now], group[now]
-    is_first = np.ones(len(number), dtype=np.bool_)
-    is_first[1:] = (number[1:] != number[:-1]) | (group[1:] != group[:-1])
+        return n.astype(np.uint16)
+    number, group = samples.sessions_of_rows[now], np.repeat(np.arange(len(n), dtype=np.int32), n)
+    is_first = np.append(True, (np.diff(number) != 0) | (np.diff(group) != 0))[: len(number)]
     counts = np.bincount(group[is_first], minlength=len(n))
     return np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
 

@@ -211,21 +211,6 @@ class Divided(Struct, frozen=True):
         )
 
 
-class Evidence(Struct, frozen=True):
-    """A line of the evidence of a verdict: the verdict of a metric (or ``missing``), and the sentence."""
-
-    word: str
-    sentence: str
-
-    def text(self) -> str:
-        """Return the line."""
-        return f"{self.word}: {self.sentence}" if self.word else self.sentence
-
-    def sentence_of(self, verdict: Word) -> str:
-        """Return the line beside the *verdict* of its host, which it does not repeat."""
-        return self.sentence if self.word == verdict else self.text()
-
-
 class HostVerdict(Struct, frozen=True, dict=True):
     """The verdict of a *host*: the worst of its *findings*.
 
@@ -272,30 +257,28 @@ class HostVerdict(Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def findings_evidence(self) -> list[Evidence]:
+    def findings_evidence(self) -> list[str]:
         """What is not a pass, the worst and surest first, and what is missing."""
-        lines = [Evidence(part.word, part.text()) for part in self.bad_parts]
-        lines += [Evidence(f.verdict, f.text()) for f in self._bad()]
+        lines = [f"{part.word}: {part.text()}" for part in self.bad_parts]
+        lines += [f"{f.verdict}: {f.text()}" for f in self._bad()]
         if self.blind_reason:
-            lines.append(Evidence("undecided", self.blind_reason))
+            lines.append(f"undecided: {self.blind_reason}")
         # For a host that was not measured only the reason is shown.
         elif not self.findings and (self.unjudged or not self.missing):
             text = _NOTHING if self.described else _UNDESCRIBED
-            lines.append(
-                Evidence("", text.format(system=self.system, unjudged=self.unjudged, fewest=FEWEST_HOSTS))
-            )
+            lines.append(text.format(system=self.system, unjudged=self.unjudged, fewest=FEWEST_HOSTS))
         # What is missing for one reason is one line.
         reasons = grouped(self.missing, lambda text: text.rpartition(": ")[2])
         for reason, texts in reasons.items():
             names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
-            lines.append(Evidence("missing", f"{first_of(names, 1)}: {reason}" if all(names) else reason))
+            lines.append(f"missing: {first_of(names, 1)}: {reason}" if all(names) else f"missing: {reason}")
         return lines
 
     @cached_property
     def evidence(self) -> list[str]:
         """The possible causes and the lines of :attr:`findings_evidence`."""
         causes = [f"possible cause: {cause}" for cause in self.causes]
-        return [*causes, *(line.text() for line in self.findings_evidence)]
+        return [*causes, *self.findings_evidence]
 
     def reason(self) -> str:
         """Return why the host is bad in one short line, for Slurm's ``reason=`` and for lists.

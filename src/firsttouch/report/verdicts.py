@@ -46,7 +46,7 @@ def table(verdicts: Sequence[HostVerdict], *, lines: int) -> Table:
     """Return the table of *verdicts* with the first *lines* of evidence of each."""
     rows = []
     for v in verdicts:
-        texts = [line.text() for line in v.findings_evidence]
+        texts = v.findings_evidence
         hidden = [f"and {len(texts) - lines} more"] if len(texts) > lines else []
         rows.append((v.host, v.verdict, _judged(v), v.cause, "; ".join([*texts[:lines], *hidden])))
     return Table("Verdicts", ("host", "verdict", "judged", "possible cause", "evidence"), rows)
@@ -73,9 +73,9 @@ def folds(
 
 def _fold(verdict: HostVerdict, key: str, page: str, complete: str) -> Fold:
     lines, judged = verdict.findings_evidence, _judged(verdict)
-    why = (lines[0].sentence_of(verdict.verdict) if lines else "") or judged
+    why = lines[0].removeprefix(f"{verdict.verdict}: ") if lines else judged
     why += f"; and {len(lines) - 1} more" if len(lines) > 1 else ""
-    texts = [line.text() for line in lines[:_ON_PAGE]]
+    texts = lines[:_ON_PAGE]
     texts += [f"and {len(lines) - _ON_PAGE} more in {complete}"] if len(lines) > _ON_PAGE else []
     cause = f" Possible cause: {verdict.cause}." if verdict.cause else ""
     links = [" ", Span(f"All results of {verdict.host}", link=page)] if page else []

@@ -293,8 +293,7 @@ class _System(Struct, frozen=True):
         """Return the JSON form with *summaries* of all hosts."""
         findings = self.ranks.findings
         detailed = {
-            v.host: {"causes": list(v.causes), "evidence": [line.text() for line in v.findings_evidence[:_KEPT]]}
-            for v in self.worst
+            v.host: {"causes": list(v.causes), "evidence": v.findings_evidence[:_KEPT]} for v in self.worst
         }
         hosts = [
             {
