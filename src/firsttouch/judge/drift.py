@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from firsttouch.errors import BadInput, did_you_mean, first_of
+from firsttouch.errors import first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.host.memory_modules import socket_of_slot
 from firsttouch.judge.verdict import Divided, natural
@@ -171,19 +171,6 @@ def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configu
             older = {name: text for name, text in its[-1].settings.items() if not name.startswith(MODULE)}
             its[-1] = Configuration(its[-1].time, {**older, **now.settings}, now.provenance)
     return seen
-
-
-def sequence(source: pl.DataFrame | Iterable[Record], host: str) -> list[Configuration]:
-    """Return the configurations of one *host* as :func:`sequences` does; raises BadInput if it has none."""
-    of_hosts = sequences(source)
-    if host not in of_hosts:
-        raise none_of(host, of_hosts)
-    return of_hosts[host]
-
-
-def none_of(host: str, hosts: Iterable[str]) -> BadInput:
-    """Return the error that there is no configuration of *host*, but of other *hosts*."""
-    return BadInput(f"no configuration of host '{host}' in these records{did_you_mean(host, hosts)}")
 
 
 @lru_cache(maxsize=1 << 14)
