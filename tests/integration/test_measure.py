@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.usefixtures("quiet_host"), pytest.mark.timeout(300, fu
 
 HOST = load()
 STORED = Path(__file__).parents[1] / "golden"
-METRICS_OF_LOCKS = ("lock_records", "lock_waiting", "lock_batch")
+METRICS_OF_LOCKS = ("lock_records", "lock_waiting")
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 
 
@@ -196,7 +196,7 @@ def test_loaded_latency(measure):
 
 
 def test_locks(measure):
-    """Every lock with every way to parse, all batches with the most threads, and the batch of each lock."""
+    """Every lock with every way to parse, and all batches with the most threads."""
     done, file = measure("locks", environment={"FIRSTTOUCH_EFFORT": "smoke"})
     assert done.returncode == 0, done
     records = measured(file)
@@ -211,11 +211,6 @@ def test_locks(measure):
     assert len(of["lock_waiting"]) == len([r for r in of["lock_records"] if r.parameters["lock"] != "atomic"])
     assert all(0 <= r.value <= 1 for r in of["lock_waiting"])
     assert all(r.value > 0 and r.repetitions == 3 for r in of["lock_records"])
-    assert {(r.parameters["lock"], r.parameters["threads"]) for r in of["lock_batch"]} == {
-        (lock, most) for lock in ("spin", "ticket", "mutex", "queue")
-    }
-    assert {r.value for r in of["lock_batch"]} <= {1, 32}
-    assert "records at once are within 5% of more at once" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -336,26 +331,9 @@ def test_bandwidth_by_likwid_bench(measure):
     assert all(r.parameters["instructions"] == (wide or "scalar") for r in records)
 
 
-@pytest.mark.skipif(stream.of_lmbench() is None, reason="lmbench is not installed")
-@pytest.mark.skipif(stream.program() is not None, reason="the author's STREAM is installed")
-def test_streams_kernels_by_lmbench(measure_here, monkeypatch):
-    """It stands in where the author's program is not installed."""
-    # Initializing arrays of several times the last cache takes most of its time.
-    monkeypatch.setattr(programs, "_array_bytes", lambda *_: 8 << 20)
-    # Each process more is busy for seconds while it waits for the others.
-    monkeypatch.setattr(programs, "pus_of", lambda *_: HOST.usable_pus(NODE)[:1])
-    done, file = measure_here("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
-    assert done.status == 0, done
-    records = measured(file)
-    assert {(r.status, r.reason) for r in records} == {("valid", "")}
-    assert [r.metric for r in records] == [f"{kernel}_bandwidth" for kernel in stream.KERNELS]
-    assert {r.parameters["program"] for r in records} == {"lmbench-stream"}
-    assert records[0].placement_found[0]["threads"] >= len(records[0].placement_asked[0]["pus"])
-
-
 def test_a_broken_stream_and_none(measure_here, stand_in):
     argv = ("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
-    if stream.program() is None and stream.of_lmbench() is None:
+    if stream.program() is None:
         done, file = measure_here(*argv)
         assert (done.status, done.out) == (3, "")
         assert done.err.startswith("firsttouch: cannot be done here: there is no program 'stream'")

@@ -247,13 +247,10 @@ HEAVY = (
     ("report", "m.jsonl", "-o", "report"),
     ("baseline", "m.jsonl", "--system", "amd-opteron"),
     ("store", "append", "store", "m.jsonl"),
-    ("topology", "--export", "json", "m.jsonl"),
     ("characterize",),
     ("fleet", "tend"),
     ("campaign", "run", "validate"),
     ("campaign", "collect", "validate-1"),
-    ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--multiqc", "x_mqc.json"),
-    ("run", "--multiqc", "x_mqc.json", "--", "bwa", "mem", "index", "reads"),
 )
 
 

@@ -2,6 +2,7 @@
 """The users' commands: what they mean, and the command of one instance."""
 
 import getopt
+import gzip
 import os
 import re
 import shlex
@@ -70,12 +71,9 @@ bowtie2 -p8 -x i -U a,b c -U - --reorder --mm -S o.sam
 bowtie2 -x i --interleaved p -k 3 --xeq
     p | 1 | 0
     bowtie2-align-s -p 7 --reorder -x i --interleaved A -k 3 --xeq
-bowtie2 -b u.bam --align-paired-reads --index=i
-    u.bam | 1 | 0
-    bowtie2-align-s -p 7 --reorder --interleaved A --index=i
-bowtie2 -f i a.fa o.sam
-    a.fa | 1 | 0
-    bowtie2-align-s -p 7 --reorder -f i -U A
+bowtie2 -q i a.fq o.sam
+    a.fq | 1 | 0
+    bowtie2-align-s -p 7 --reorder -q i -U A
 hisat2 -x i -1 a,c -2 b,d --no-spliced --rna-str RF -q --large-index
     a,b c,d | 1 | 0
     hisat2-align-l -p 7 --reorder -x i -1 A -2 B --no-spliced --rna-str RF -q
@@ -154,9 +152,8 @@ def test_files_that_a_command_writes_beside_its_alignments(command):
 def test_what_else_a_command_says():
     command = understood("bwa mem -o out.sam -p ref.fa pairs.fq")
     assert (command.index, command.output, command.interleaved) == (Path("ref.fa"), Path("out.sam"), True)
-    assert (command.mates, command.pipes, command.on_stdin, command.fasta) == (2, 1, False, None)
+    assert (command.mates, command.pipes, command.on_stdin) == (2, 1, False)
     assert understood("bwa mem -o /dev/stdout ref.fa r.fq").output is None
-    assert understood("bowtie2 -f -x i -U a").fasta is True
     assert understood("gem-mapper -I g.gem").lanes == (("-",),)
     assert understood("gem-mapper -I g.gem -i a").batch == BatchRule(records=2, text=4_194_304)
     snap = understood("snap-aligner paired idx a.fq b.fq -o -sam -")
@@ -195,7 +192,7 @@ def test_another_number_of_threads_keeps_the_batches_of_the_command():
         ("bowtie2 -x i -1 a -2 b --un-conc-gz u.gz", "--un-conc-gz writes a further file"),
         ("bowtie2 -x i -U a -u 100", "-u counts the reads of the whole input"),
         ("bowtie2 -x i -1 a -2 b -U c", "it has reads of several kinds: pairs, interleaved pairs or single reads"),
-        ("bowtie2 -x i -b a.bam", "paired records of a BAM file are left out"),
+        ("bowtie2 -x i -b a.bam", "-b reads a BAM file"),
         ("bowtie2 --version", "--version aligns nothing"),
         ("bowtie -S -x i a -k 2", "-k gives several primary alignments of a read"),
         (
@@ -247,6 +244,13 @@ def test_a_pipe_beside_the_reads_can_be_read_only_once(tmp_path):
     assert understood(f"bwa mem -H {tmp_path}/header ref.fa a").whole == f"{tmp_path}/header can be read only once"
     os.mkfifo(tmp_path / "reads")
     assert understood(f"bwa mem ref.fa {tmp_path}/reads").whole == ""
+
+
+@pytest.mark.parametrize("text", [b">a\nAC\n", gzip.compress(b">a\nAC\n")])
+def test_fasta_is_not_divided(tmp_path, text):
+    (tmp_path / "reads").write_bytes(text)
+    assert understood(f"bwa mem ref.fa {tmp_path}/reads").whole == f"{tmp_path}/reads is FASTA"
+    assert understood("bowtie2 -fx i -U a").whole == "-f is for reads that are not FASTQ"
 
 
 @pytest.mark.parametrize(
@@ -411,9 +415,7 @@ def commands(draw):
     name = draw(st.sampled_from(["bwa-mem", "bwa-mem2", "bowtie2", "hisat2", "bowtie"]))
     syntax = aligners.aligner(name).command
     reading = {
-        option
-        for role in ("single", "mates1", "mates2", "interleaved", "bam")
-        for option in syntax.roles.get(role, ())
+        option for role in ("single", "mates1", "mates2", "interleaved") for option in syntax.roles.get(role, ())
     }
     plain = sorted(
         o for o in syntax.arity if o not in {*syntax.whole, *reading} and not syntax.has_role(o, "index", "output")

@@ -37,7 +37,7 @@ _HEAD, _MOST_TEXT = 1 / 3, 2**30
 _PIECE = 2**20
 #: A byte of a compressed file has at most so many bases.
 _MOST_BASES = 4
-#: About so many bases are in a byte of a file: in FASTQ and FASTA text, and in any compressed format.
+#: About so many bases are in a byte of a file: in FASTQ text, and in any compressed format.
 _TEXT_BASES, _PACKED_BASES = 0.45, 2.0
 
 
@@ -54,8 +54,8 @@ class Auto(Struct, frozen=True, dict=True):
 
     Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.
     *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
-    trials (None: TMPDIR), *reference* the FASTA file of CRAM input, *clock* that of the budget. Raises BadInput
-    if *planned* has no scenario without a policy.
+    trials (None: TMPDIR), *clock* that of the budget. Raises BadInput if *planned* has no scenario without a
+    policy.
     """
 
     command: UserCommand
@@ -63,7 +63,6 @@ class Auto(Struct, frozen=True, dict=True):
     planned: Plan
     budget: float = BUDGET
     scratch: Path | None = None
-    reference: Path | None = None
     options: str = "none"
     say: Callable[[str], None] = print
     clock: Clock = SYSTEM_CLOCK
@@ -230,8 +229,6 @@ class Auto(Struct, frozen=True, dict=True):
                     self.command.lanes,
                     interleaved=self.command.interleaved,
                     least_part_bytes=_PIECE,
-                    fasta=self.command.fasta,
-                    reference=self.reference,
                     any_names=self.command.aligner.any_names,
                 )
             )

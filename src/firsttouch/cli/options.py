@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from firsttouch.cli import COMMANDS, UserCommand
 from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import parse_list
-from firsttouch.tools import require_report
 from firsttouch.units import parse, parse_bytes, parse_percent
 
 if TYPE_CHECKING:
@@ -99,9 +98,7 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a topology."""
     source = parser.add_mutually_exclusive_group()
     add(source, "--xml")
-    source.add_argument(
-        "--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/), or its tarball"
-    )
+    source.add_argument("--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/)")
 
 
 def checked(convert: Callable[[str], T], what: str = "", fits: Callable[[T], bool] = bool) -> Callable[[str], T]:
@@ -188,7 +185,6 @@ def _section(text: str) -> Path:
     """Return the path of a file that MultiQC finds by its name."""
     if not text.endswith("_mqc.json"):
         raise BadInput(f"'{text}' must end with _mqc.json, or MultiQC does not find it")
-    require_report()
     return Path(text)
 
 

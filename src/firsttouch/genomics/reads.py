@@ -44,33 +44,42 @@ _BAM = b"BAM\x01"
 _BEGIN_BYTES = 1 << 9
 #: The programs that decompress other forms than gzip.
 PROGRAMS = {"zstd": "zstd", "bzip2": "bzip2", "xz": "xz", "zip": "unzip"}
-#: Forms that only `firsttouch run` reads, and bytes that tell the form.
-_ALIGN_ONLY, PEEK = {"zstd", "BAM", "CRAM"}, 1 << 12
+#: Forms that no aligner is trusted to read itself, and bytes that tell the form.
+_NOT_FOR_ALIGNERS, PEEK = {"zstd", "BAM", "CRAM"}, 1 << 12
 _ALIGN = "or use `firsttouch run`, which reads"
 
 
 def form_of(head: bytes) -> str:
     """Return the form of reads by their first bytes: "plain", or the name of the compression or format."""
     form = next((form for begin, form in _FORMS.items() if head.startswith(begin)), "plain")
-    return "BAM" if form == "gzip" and begin_of_gzip(head).startswith(_BAM) else form
+    return "BAM" if form == "gzip" and _begin_of_gzip(head).startswith(_BAM) else form
 
 
-def begin_of_gzip(head: bytes) -> bytes:
+def _begin_of_gzip(head: bytes) -> bytes:
     """Return the first bytes of gzip data, decompressed."""
     with contextlib.suppress(zlib.error):
         return zlib.decompressobj(wbits=31).decompress(head, _BEGIN_BYTES)
     return b""
 
 
-def only_align_reads(path: str) -> bool:
-    """Return whether *path* is a file of a form that aligners cannot be trusted to read themselves."""
-    try:
-        if not Path(path).is_file():  # opening a FIFO would let its writer begin
-            return False
-        with Path(path).open("rb") as file:
-            return form_of(file.read(PEEK)) in _ALIGN_ONLY
-    except OSError:
-        return False
+def is_for_no_aligner(path: str) -> bool:
+    """Return whether *path* is a file of a form that no aligner is trusted to read itself."""
+    return form_of(_head_of(path)) in _NOT_FOR_ALIGNERS
+
+
+def is_fasta(path: str) -> bool:
+    """Return whether *path* is a file of FASTA, plain or gzip."""
+    head = _head_of(path)
+    return (_begin_of_gzip(head) or head).startswith(b">")
+
+
+def _head_of(path: str) -> bytes:
+    """Return the first bytes of a file, of anything else none."""
+    with contextlib.suppress(OSError, ValueError):
+        if Path(path).is_file():  # opening a FIFO would let its writer begin
+            with Path(path).open("rb") as file:
+                return file.read(PEEK)
+    return b""
 
 
 class ReadFile(Struct, frozen=True):
@@ -96,9 +105,9 @@ class ReadFile(Struct, frozen=True):
         finally:
             os.close(fd)
         if form in {"BAM", "CRAM"}:
-            raise BadInput(f"is {form}: convert it with `samtools fastq`, {_ALIGN} it", file=path)
+            raise BadInput(f"is {form}: convert it with `samtools fastq`", file=path)
         if form not in {"plain", "gzip"}:
-            align = f", {_ALIGN} it" if form in _ALIGN_ONLY else ""
+            align = f", {_ALIGN} it" if form == "zstd" else ""
             reason = f"is compressed, but not with gzip: decompress it with {PROGRAMS[form]}{align}"
             raise BadInput(reason, file=path)
         return cls(path, form == "gzip", state.st_size, state.st_mtime_ns)

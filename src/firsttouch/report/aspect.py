@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An aspect of a host: its results and charts, from which every form of a report is made (see render.py).
 
-To add an aspect, write ``aspects/NAME.py`` with the name of its check and a function ``aspect(view)``.
+To add an aspect, write ``aspects/NAME.py`` with the name of its check and a function ``aspect(view)``. A check
+with ``tables`` in the catalogue needs no module.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.benchmarks.probe import NAME
-from firsttouch.host.cpusets import format_list
-from firsttouch.records.cases import Case
+from firsttouch.judge.verdict import natural
+from firsttouch.records.cases import Case, grouped
+from firsttouch.records.catalogue import Check
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Cell, Entry, Panel, Table, Tile
-from firsttouch.report.model import Absent, HostView, banks, pu_nodes
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying
 from firsttouch.report.text import clean, plain, span
 from firsttouch.units import number, percent, quantity
 
@@ -79,9 +81,14 @@ class Aspect(Struct, frozen=True):
 # What aspects have in common.
 
 
-def best(records: Iterable[Record]) -> Record | None:
-    """Return the record with the best median, None without records."""
-    return max(records, key=lambda r: r.value if r.better == "higher" else -r.value, default=None)
+def best(records: Iterable[Record]) -> Record:
+    """Return the record with the best median."""
+    return max(records, key=lambda r: r.value if r.better == "higher" else -r.value)
+
+
+def worst(records: Iterable[Record]) -> Record:
+    """Return the record with the worst median."""
+    return min(records, key=lambda r: r.value if r.better == "higher" else -r.value)
 
 
 def metric_title(record: Record) -> str:
@@ -192,8 +199,8 @@ def program(record: Record) -> str:
     return clean(str(record.parameters.get("program", "")))
 
 
-def by_other_programs(records: Iterable[Record], record: Record) -> list[Record]:
-    """Return those of *records* by which other programs measured the same case as *record*, by program."""
+def others_text(view: HostView, record: Record) -> str:
+    """Return the same case by other programs: ``likwid-bench 10.1 GB/s; stream 9.70 GB/s``."""
 
     def is_same_case(other: Record) -> bool:
         a, b = record.parameters, other.parameters
@@ -201,39 +208,54 @@ def by_other_programs(records: Iterable[Record], record: Record) -> list[Record]
         regular = {a.get("stores"), b.get("stores")} <= _REGULAR
         return is_equal and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
 
-    others = (r for r in records if r.metric == record.metric and program(r) != program(record))
-    return sorted(filter(is_same_case, others), key=program)
+    others = [r for r in view.of(record.check, metric=record.metric) if program(r) != program(record)]
+    return "; ".join(f"{program(r)} {value(r)}" for r in sorted(filter(is_same_case, others), key=program))
 
 
-def others_text(view: HostView, record: Record) -> str:
-    """Return the same case by other programs: ``likwid-bench 10.1 GB/s; stream 9.70 GB/s``."""
-    return "; ".join(f"{program(r)} {value(r)}" for r in by_other_programs(view.of(record.check), record))
+# ----------------------------------------------------------------------
+# Checks that are shown as tables alone.
+
+#: From this value on, a unit has the prefix for a million.
+_MILLION = 1e6
 
 
-def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
-    """Return the probe's *records* beside those of other programs in the same case, None if there are none."""
-    others = [r for check in {r.check for r in records} for r in view.of(check) if program(r) != NAME]
-    rows = [
-        (
-            record.metric.replace("_", " "),
-            format_list(pu_nodes(record)),
-            format_list(banks(record)),
-            Cell(record.value, number),
-            spread(record),
-            program(other),
-            Cell(other.value, number),
-            spread(other),
-            Cell(record.value / other.value if other.value else None, "{:.2f}".format),
-        )
-        for record in records
-        if program(record) == NAME
-        for other in by_other_programs(others, record)
-    ]
-    if not rows:
-        return None
-    unit = records[0].unit
-    header = (
-        *("metric", "PU-set", "bank", "probe", "spread", "other program"),
-        *("its value", "its spread", "probe / other"),
-    )
-    return Table(f"The probe and other programs ({unit}, medians)", header, rows)
+def tabulated(view: HostView, check: str, entry: Check) -> Aspect:
+    """Return the aspect of a check with a table of each metric and the best record of it."""
+    records = view.of(check)
+    if not records:
+        return Aspect(absent=[Absent(entry.title, view.why_absent(check))])
+    metrics = [*entry.metrics, *entry.data]
+    by_metric = grouped(records, lambda r: r.metric)
+    results, tables = [], []
+    for metric in sorted(by_metric, key=lambda m: (metrics.index(m) if m in metrics else len(metrics), m)):
+        of_metric = _in_millions(by_metric[metric])
+        names = [name for name in entry.parameters if name in varying(of_metric)]
+        rows = sorted(((_labels(r, names), r) for r in of_metric), key=lambda row: [*map(natural, row[0])])
+        title = metric.replace("_", " ")
+        header = [name.replace("_", " ") for name in names]
+        tables.append(value_table(f"{entry.title}: {title} ({of_metric[0].unit})", header or ["check"], rows))
+        first, last = best(of_metric), worst(of_metric)
+        if first.better != "neither":
+            compared = _place(first, names)
+            compared += f"; the worst {value(last)}, {_place(last, names)}" if len(of_metric) > 1 else ""
+            results.append(Result(f"{metric_title(first)}, the best", first, compared))
+    return Aspect(results, tables=tables, note=" ".join(entry.tables.split()))
+
+
+def _place(record: Record, names: Sequence[str]) -> str:
+    """Return the parameters of those *names*: ``threads 4, lock spin``."""
+    labels = zip(names, _labels(record, names), strict=False)
+    return ", ".join(f"{name.replace('_', ' ')} {label}" for name, label in labels if label)
+
+
+def _labels(record: Record, names: Sequence[str]) -> list[str]:
+    """Return the texts of a record's parameters of those *names*; that of its check without any."""
+    parameters = Case.of(record).parameters
+    return [clean(plain(parameters.get(name))) for name in names] or [record.check]
+
+
+def _in_millions(records: Sequence[Record]) -> Sequence[Record]:
+    """Return *records* of one metric, in millions of the unit if they have millions."""
+    if max(r.value for r in records) < _MILLION or records[0].unit == "1":
+        return records
+    return [replace(r, unit=f"M{r.unit}", samples=tuple(s / _MILLION for s in r.samples)) for r in records]
