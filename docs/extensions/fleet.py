@@ -42,7 +42,7 @@ def _map() -> Sequence[Block]:
 def _timeline() -> Sequence[Block]:
     records = [*simulated.records(), *simulated.records(simulated.AFTER, updated=True)]
     table = samples_table.of_records(records)
-    changes = judge_history.changes(table)
+    changes = judge_history.changes(judged(table, Undescribed("example")))
     return history.of_fleet(changes[:_SHOWN]).blocks
 
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from firsttouch.judge import drift, history, samples_table, verdict_log
+from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.judge.verdict_log import Logged
@@ -19,6 +20,7 @@ from firsttouch.records.schema import Record
 from firsttouch.report import inputs
 from firsttouch.report.document import Table
 from firsttouch.report.fleet import history as pages
+from firsttouch.systems.definition import Undescribed
 
 DAY = 86_400_000
 START = 20_500 * DAY  # 2026-02-16
@@ -50,7 +52,7 @@ def changes_of(values, days=30):
         busy_pus=None,
         reasons=[""],
     )
-    return history.changes(table)
+    return history.changes(judged(table, Undescribed("s")))
 
 
 @pytest.fixture
@@ -175,7 +177,9 @@ def updated():
 
 class TestRecords:
     def test_settings_that_changed_at_the_same_time_are_named(self, updated):
-        listed = history.changes(samples_table.of_records(updated), drift.sequences(updated))
+        listed = history.changes(
+            judged(samples_table.of_records(updated), Undescribed("s")), drift.sequences(updated)
+        )
         assert [(len(c.hosts) > 1, c.causes) for c in listed] == [
             (True, ("firmware.version 2.4 -> 2.6",)),
             (False, ()),
@@ -222,7 +226,7 @@ class TestRecords:
 
     def test_a_page_shows_them(self, updated):
         table = samples_table.of_records(updated)
-        section = pages.of_fleet(history.changes(table, drift.sequences(updated)))
+        section = pages.of_fleet(history.changes(judged(table, Undescribed("s")), drift.sequences(updated)))
         (changes,) = [block for block in section.blocks if isinstance(block, Table)]
         assert len(section.documents) == len(changes.rows) == 2
         assert "firmware.version 2.4 -> 2.6" in changes.rows[0][-1]

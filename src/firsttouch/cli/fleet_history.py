@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, did_you_mean, first_of, one_line
 from firsttouch.report import inputs
+from firsttouch.systems.definition import Undescribed
 from firsttouch.units import day, iso
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def register(add_action: options.AddAction) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the tables, or the document."""
     from firsttouch.judge import history, verdict_log  # noqa: PLC0415 - import numpy
+    from firsttouch.judge.judging import judged  # noqa: PLC0415
 
     changes: list[Change] = []
     gathered = inputs.gather(args.records) if args.records else None
@@ -49,11 +51,11 @@ def run(args: argparse.Namespace) -> int:
         if args.host and args.host not in samples.hosts:
             raise BadInput(f"no record of host '{args.host}'{did_you_mean(args.host, samples.hosts)}")
         configurations = gathered.configurations()
-        systems = samples.by_system().values()
-        parts = sorted({part.title for table in systems for part in history.parts_of(table)})
+        fleets = [judged(table, Undescribed(name)) for name, table in samples.by_system().items()]
+        parts = sorted({each.series.title for f in fleets if f.fleet for each in f.fleet.series})
         if args.part and not any(args.part in title for title in parts):
             raise BadInput(f"no record of a part with '{args.part}': there are {first_of(parts, _NAMED)}")
-        changes = [c for table in systems for c in history.changes(table, configurations)]
+        changes = [c for fleet in fleets for c in history.changes(fleet, configurations)]
     elif args.part:
         raise BadInput("--part chooses changes of records: give the records, or a store of them")
     offenders = history.repeat_offenders(verdict_log.read())

@@ -46,6 +46,7 @@ from firsttouch.units import day, percent, quantity, quantity_range
 if TYPE_CHECKING:
     import polars as pl
 
+    from firsttouch.judge.part_judge import Fleet
     from firsttouch.systems.definition import System, Undescribed
 
 #: The verdicts as numbers, from good to bad.
@@ -169,6 +170,8 @@ class Findings(Struct, frozen=True, dict=True):
     updates: Sequence[str]
     wanted: Bools
     places: Mapping[str, int]
+    #: The sessions and what was judged of each part in them; None: nothing was measured.
+    fleet: Fleet | None = None
     #: Returns what each question says about each part of a host, by its number.
     explain: Callable[[int], Sequence[PartFinding]] = lambda _: ()
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.

@@ -21,12 +21,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
-from firsttouch.judge import drift, event_limits, levels, questions
+from firsttouch.judge import drift, levels, questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, PRIOR_FREEDOM, STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.levels import CaseLosses, Sessions, Stretches
-from firsttouch.judge.parts import Series, series
+from firsttouch.judge.parts import Series
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change
 from firsttouch.judge.verdict_log import Logged
@@ -101,43 +102,26 @@ class Change(Struct, frozen=True):
 
 
 def changes(
-    samples: SamplesTable, configurations: Mapping[str, Sequence[Configuration]] | None = None
+    findings: Findings, configurations: Mapping[str, Sequence[Configuration]] | None = None
 ) -> list[Change]:
     """Return the changes of the parts of all hosts: those of many hosts first, then the newest first.
 
     *configurations* are those of each host, oldest first (:func:`firsttouch.judge.drift.sequences`).
     """
-    sessions = Sessions.of(samples)
-    if np.bincount(sessions.host, minlength=1).max() < 2 * FEWEST_SESSIONS:
+    fleet, samples = findings.fleet, findings.samples
+    if fleet is None or np.bincount(fleet.sessions.host, minlength=1).max() < 2 * FEWEST_SESSIONS:
         return []
-    all_series = parts_of(samples)
     listed: list[Change] = []
-    members: dict[tuple[str, str], list[Floats]] = {}
-    for part in all_series:
-        case_of = cache(partial(levels.case_losses, samples, sessions))
-        of_name, step = members.setdefault((part.part.name, part.kind), []), 0.0
-        if part.is_together:
-            loss = levels.middles(np.array(of_name, dtype=np.float32)).astype(np.float64)
-        else:
-            losses = levels.series_losses([case_of(number) for number in part.cases], sessions)
-            loss, step = losses.loss, losses.step
-            of_name.append(loss)
-        steps = _Steps.detect(loss, sessions, len(all_series) * len(samples.hosts), max(_LEAST, step))
+    for judged in fleet.series:
+        if all(samples.cases[number].better == "neither" for number in judged.series.cases):
+            continue
+        case_of = cache(partial(levels.case_losses, samples, fleet.sessions))
+        tests, least = len(fleet.series) * len(samples.hosts), max(_LEAST, judged.step)
+        steps = _Steps.detect(judged.loss, fleet.sessions, tests, least)
         if steps is not None:
-            listed += steps.changes(samples, part, case_of)
+            listed += steps.changes(samples, judged.series, case_of)
     listed = sorted(_together(listed), key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))
     return [replace(c, causes=_causes(c, configurations)) for c in listed] if configurations else listed
-
-
-def parts_of(samples: SamplesTable) -> list[Series]:
-    """Return the parts, each with one kind of metrics, that *samples* show."""
-    return series(
-        {
-            number: case
-            for number, case in enumerate(samples.cases)
-            if case.better != "neither" and not event_limits.is_exact(case)
-        }
-    )
 
 
 class _Steps(Struct, frozen=True):

@@ -105,6 +105,7 @@ def judged(
         updates=rows.updates,
         wanted=rows.wanted,
         places=rows.places,
+        fleet=rows.fleet,
         explain=rows.explain,
         configurations=configurations,
     )
@@ -140,16 +141,14 @@ class _Rows:
             else:
                 measured.append(number)
         self._tests = max(1, len(measured))
-        self._judged: Sequence[Judged] = ()
-        if measured:
-            parts = judge_parts(samples, measured, fleet=fleet)
-            self._judged = parts.series
-            self._of_parts(parts, measured)
+        self.fleet = judge_parts(samples, measured, fleet=fleet) if measured else None
+        if self.fleet:
+            self._of_parts(self.fleet, measured)
 
     def explain(self, host: int) -> list[PartFinding]:
         """Return what each question says about each part of a host, good ones included."""
         answers = []
-        for judged in self._judged:
+        for judged in self.fleet.series if self.fleet else ():
             for number, question in enumerate(_COMPARED_WITH):
                 answer = judged.answers[number]
                 if math.isfinite(answer.loss[host]):

@@ -78,6 +78,8 @@ class Judged(Struct, frozen=True):
     updates: Sequence[Update]
     groups: TwoGroups | None
     timeline: Stretches
+    #: The losses of all sessions.
+    loss: Floats
     #: Of the cases within a host, of good hosts, and of rounded values.
     spread: float
     deviation: float
@@ -312,6 +314,7 @@ def _judge(
         updated,
         divided,
         timeline,
+        loss,
         losses.spread,
         deviation,
         losses.step,

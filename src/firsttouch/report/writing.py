@@ -27,7 +27,7 @@ from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import Fleet
-from firsttouch.report.fleet.history import Timeline, of_fleet
+from firsttouch.report.fleet.history import of_fleet
 from firsttouch.report.inputs import Gathered
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
@@ -123,7 +123,7 @@ def report_of(
         return _of_few(gathered, samples, described, topology_xml), gathered
     fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
-    histories = {f.system.name: changes(f.samples, configurations) for f in fleets}
+    histories = {f.system.name: changes(f, configurations) for f in fleets}
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None))
 
     def write(out: Path) -> Fleet:
@@ -193,10 +193,12 @@ def _of_few(
     if not records and len(problems) == len(gathered.unread):
         raise gathered.nothing()
     verdicts, common_losses = [], {}
+    fleets = _judged(samples, described, gathered)
     if described is not None:
-        (fleet,) = [f for f in _judged(samples, described, gathered) if f.system.name == described.name]
+        (fleet,) = [f for f in fleets if f.system.name == described.name]
         verdicts = [fleet.of(host) for host in fleet.hosts]
         common_losses[described.name] = fleet.common_loss
+    listed = [change for fleet in fleets for change in changes(fleet, gathered.configurations())]
 
     return partial(
         report_pages.build,
@@ -206,15 +208,8 @@ def _of_few(
         references=model.references_of(described),
         verdicts=verdicts,
         common_losses=common_losses,
-        timeline=_timeline(samples, gathered),
+        timeline=of_fleet(listed) if listed else None,
     )
-
-
-def _timeline(samples: SamplesTable, gathered: Gathered) -> Timeline | None:
-    """Return the section about the history of a few hosts, None if nothing changed."""
-    configurations = gathered.configurations()
-    listed = [change for part in samples.by_system().values() for change in changes(part, configurations)]
-    return of_fleet(listed) if listed else None
 
 
 def _problems(gathered: Gathered) -> list[Problem]:
