@@ -79,7 +79,8 @@ class Drilled:
 
     @cached_property
     def records(self) -> list[schema.Record]:
-        return schema.collect([self.campaign / "hosts"])
+        with self.cluster.environment():
+            return schema.collect([self.campaign / "hosts"])
 
     def read(self, name: str) -> str:
         _ = self.collected
