@@ -359,16 +359,6 @@ def test_truncated_reads(align, few, name, which, packed):
     assert "record " in done.stderr
 
 
-def test_files_of_a_pair_that_do_not_belong_together(align, few, tmp_path):
-    reads = few
-    short = tmp_path / "short.fq"
-    short.write_text("".join(reads[1].read_text().splitlines(True)[:400]))
-    refused(align(SCENARIOS[0], reads2=short), 2, "short.fq: ends after 100 records", tmp_path / "output")
-    shifted = tmp_path / "shifted.fq"
-    shifted.write_text("".join(reads[1].read_text().splitlines(True)[4:]))
-    refused(align(SCENARIOS[0], reads2=shifted), 2, "shifted.fq:1: record 1: @", tmp_path / "output")
-
-
 def test_files_that_are_not_there(align, tmp_path, monkeypatch):
     refused(
         align(SCENARIOS[0], reads=tmp_path / "no.fq"),
