@@ -41,17 +41,17 @@ def test_newer_instructions_than_the_host_has_are_refused(here):
     newer = {"x86_64": "sapphirerapids", "aarch64": "neoverse_v2"}[os.uname().machine]
     if cpu.host() >= cpu.TARGETS[newer]:
         pytest.skip(f"this host has all features of {newer}")
-    with pytest.raises(CannotHere, match=f"x.sif is for {newer}, and this host .* lacks "):
+    with pytest.raises(CannotHere, match=f"x.sif .*{newer}"):
         backends.check_origin(replace(here, target=newer), "x.sif")
 
 
 def test_another_architecture_is_refused(here):
-    with pytest.raises(CannotHere, match=r"x.sif is for riscv64, and this host is "):
+    with pytest.raises(CannotHere, match=r"x.sif .*riscv64"):
         backends.check_origin(replace(here, machine="riscv64"), "x.sif")
 
 
 def test_a_stale_copy_is_refused(here):
-    with pytest.raises(Missing, match=r"x.sif is stale: it is of revision abc, .*build it again"):
+    with pytest.raises(Missing, match=r"x.sif .*revision abc"):
         backends.check_origin(replace(here, source="0" * 64, revision="abc"), "x.sif")
 
 
@@ -81,7 +81,7 @@ def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
 def test_what_tells_no_origin_is_said(tmp_path, text):
     file = tmp_path / "origin.json"
     file.write_text(text)
-    with pytest.raises(BadInput, match="not the origin of a copy of firsttouch"):
+    with pytest.raises(BadInput, match="origin"):
         build_info.read(file)
 
 
@@ -96,9 +96,7 @@ def test_a_sif_of_another_architecture(tmp_path):
     file = tmp_path / "x.sif"
     machine = os.uname().machine
     file.write_bytes(HEAD % OTHER[machine])
-    with pytest.raises(
-        CannotHere, match=f"is for {'aarch64' if machine == 'x86_64' else 'x86_64'}, and this host is"
-    ):
+    with pytest.raises(CannotHere, match=f"for {'aarch64' if machine == 'x86_64' else 'x86_64'},"):
         apptainer.check_machine(file)
 
 
@@ -209,12 +207,12 @@ def test_a_partition_names_its_backend_and_image(tmp_path):
     (partition,) = load(file).partitions
     assert (partition.backend, partition.image) == ("apptainer", "/images/a.sif")
     file.write_text(text.replace("backend: native", "backend: docker"))
-    with pytest.raises(BadInput, match="'docker' is not one of apptainer, native, spack"):
+    with pytest.raises(BadInput, match=r"'docker' .*apptainer, native, spack"):
         load(file)
 
 
 def test_no_such_backend():
-    with pytest.raises(BadInput, match="no backend 'docker': there are native, apptainer, spack"):
+    with pytest.raises(BadInput, match=r"'docker': .*native, apptainer, spack"):
         backends.command("docker")
 
 

@@ -109,14 +109,14 @@ class _Turns(Clock):
 
 
 def _once(function: Callable[..., T], key: Callable[..., object]) -> Callable[..., T]:
-    """Return *function* with its results kept by the *key* of its arguments, which are kept, too."""
-    kept: dict[object, tuple[object, T]] = {}
+    """Return *function* with its results kept by the *key* of its arguments."""
+    kept: dict[object, T] = {}
 
     def call(*args: Any, **named: Any) -> T:
         name = key(*args, **named)
         if name not in kept:
-            kept[name] = args, function(*args, **named)
-        return kept[name][1]
+            kept[name] = function(*args, **named)
+        return kept[name]
 
     return call
 
@@ -129,6 +129,11 @@ def _journalled(own: Journal, begin: int, end: int) -> object:
     with own.records.open("rb") as file:
         file.seek(begin)
         return own.host, file.read(end - begin)
+
+
+def _judgement(table: object, system: object, *, missing: object = None, **_configurations: object) -> object:
+    """Return what a judgement depends on: a table, which is kept, with its configurations, and missing steps."""
+    return id(table), repr(system), repr(missing)
 
 
 class _Task:
@@ -155,8 +160,11 @@ class Cluster:
     """Modelled hosts with the folder of their results; :meth:`job` measures them, :meth:`call` is a command."""
 
     _read_configuration = staticmethod(configuration.read)
-    _read = staticmethod(_once(schema.read, lambda file: file.read_bytes()))
+    _from_dict = staticmethod(_once(schema.from_dict, repr))
     _records_at = staticmethod(_once(Journal._records_at, _journalled))
+    _of_records = staticmethod(_once(samples_table.of_records, _content))
+    _repetitions = staticmethod(_once(measuring.repetitions, _content))
+    _judged = staticmethod(_once(measuring.judged, _judgement))
     #: The records of steps that were measured before, by all that they depend on.
     _measured: ClassVar[dict[tuple[object, ...], tuple[int, bytes, bytes, bytes, int]]] = {}
 
@@ -216,6 +224,15 @@ class Cluster:
             patch.setattr(configuration, "read", self._configuration)
             patch.setattr(memory_modules, "_dmidecode", self._dmidecode)
             patch.setattr(health, "health_counters", self)
+            # Each host of a job and each later command compute the same from the same records, and good hosts of
+            # several fleets have the same ones: once is enough here.
+            patch.setattr(schema, "from_dict", self._from_dict)
+            patch.setattr(Journal, "_records_at", self._records_at)
+            patch.setattr(samples_table, "of_records", self._of_records)
+            patch.setattr(measuring, "repetitions", self._repetitions)
+            patch.setattr(measuring, "judged", self._judged)
+            # What a killed host keeps is not the topic here.
+            patch.setattr(os, "fsync", lambda _descriptor: None)
             yield
 
     @property
@@ -352,15 +369,6 @@ class Cluster:
         streams = sys.stdout, sys.stderr
         with self.environment(**variables), pytest.MonkeyPatch.context() as patch:
             patch.setattr(here, "run", functools.partial(running.run, clock=turns))
-            # Each host of a job computes the same from the same records, and good hosts of several fleets have the
-            # same ones: once is enough here.
-            patch.setattr(schema, "read", self._read)
-            patch.setattr(Journal, "_records_at", self._records_at)
-            patch.setattr(samples_table, "of_records", _once(samples_table.of_records, _content))
-            patch.setattr(measuring, "repetitions", _once(measuring.repetitions, _content))
-            patch.setattr(
-                measuring, "judged", _once(measuring.judged, lambda table, system, **more: (id(table), repr(more)))
-            )
             threads = [threading.Thread(target=run, args=[name], name=name) for name in names]
             for thread in threads:
                 thread.start()

@@ -83,11 +83,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 *("fail", r"PU 9\b", "slow way of a core to memory"),
                 ("cores.slow_cores", "cores.slowest_core"),
             ),
-            Drill(
-                "no answers",
-                {"host": {"fails": ["correctness"]}},
-                *("suspect", "correctness", ""),
-            ),
+            Drill("no answers", {"host": {"fails": ["correctness"]}}, *("suspect", "correctness", "")),
             Drill(
                 "wrong answers, and a step that cannot run",
                 {"core 4": {"wrong": 1}, "host": {"fails": ["latency"]}},
@@ -195,11 +191,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 *("fail", r"sequential|prefetch", "prefetchers off"),
                 ("latency.sequential_latency", "pages.prefetch_ratio"),
             ),
-            Drill(
-                "no huge pages",
-                {"host": {"without": ["thp"]}},
-                *("suspect", "thp pages", ""),
-            ),
+            Drill("no huge pages", {"host": {"without": ["thp"]}}, *("suspect", "thp pages", "")),
             Drill(
                 "slow streaming stores",
                 {"host": {"streaming": 0.7}},
@@ -254,12 +246,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 *("suspect", "theoretical bandwidth", ""),
                 ("topology.theoretical_bandwidth_known",),
             ),
-            Drill(
-                "less memory",
-                {"host": {"memory": 0.5}},
-                *("fail", "memory", ""),
-                ("topology.memory",),
-            ),
+            Drill("less memory", {"host": {"memory": 0.5}}, *("fail", "memory", ""), ("topology.memory",)),
         ),
         effort="full",
         steps=("topology", "bandwidth-1", "pages", "stores"),
@@ -284,12 +271,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 (*MEMORY, "topology.theoretical_bandwidth"),
                 also=("memory channel missing",),
             ),
-            Drill(
-                "SMT off",
-                {"host": {"threads": 1}},
-                *("fail", "PUs", "hyperthreading off"),
-                ("topology.pus",),
-            ),
+            Drill("SMT off", {"host": {"threads": 1}}, *("fail", "PUs", "hyperthreading off"), ("topology.pus",)),
             Drill(
                 "banks interleaved by the firmware",
                 {"host": {"numa_nodes": 1}},
@@ -326,11 +308,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 *("suspect", "throttle events", ""),
                 ("health.throttle_events",),
             ),
-            Drill(
-                "a step that fails",
-                {"host": {"fails": ["bandwidth"]}},
-                *("suspect", "bandwidth", ""),
-            ),
+            Drill("a step that fails", {"host": {"fails": ["bandwidth"]}}, *("suspect", "bandwidth", "")),
         ),
         steps=("topology", "latency-0", "bandwidth-1"),
     ),

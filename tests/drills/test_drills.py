@@ -79,7 +79,8 @@ class Drilled:
 
     @cached_property
     def records(self) -> list[schema.Record]:
-        return schema.collect([self.campaign / "hosts"])
+        with self.cluster.environment():
+            return schema.collect([self.campaign / "hosts"])
 
     def read(self, name: str) -> str:
         _ = self.collected
@@ -105,11 +106,7 @@ def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def _cases() -> list[Any]:
     """Return the drills as parameters."""
     return [
-        pytest.param(
-            fleet,
-            drill,
-            id=f"{fleet}-{drill.name}".replace(" ", "_"),
-        )
+        pytest.param(fleet, drill, id=f"{fleet}-{drill.name}".replace(" ", "_"))
         for fleet, plan in FLEETS.items()
         for drill in plan.drills
     ]

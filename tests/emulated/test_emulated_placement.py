@@ -103,12 +103,10 @@ def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Pa
 WRONG = [
     # Pinned a second time, to fewer PUs than there are threads.
     ("2x-bound", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
-    ("2x-bound", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
     # Outside of its PU-set.
     ("2x-interleave", ["taskset", "-c", "0-7"], "threads may run on PUs"),
     # On another bank, and under another policy.
     ("2x-bound", ["numactl", "--membind=2"], "outside"),
-    ("1x-interleave", ["numactl", "--localalloc"], "memory policy is local"),
     ("1x-default", ["numactl", "--interleave=all"], "memory policy is interleave"),
 ]
 

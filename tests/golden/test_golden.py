@@ -137,7 +137,7 @@ def test_sam_of_bwa(golden, tmp_path, name, reads):
         if text[end - 1 : end] == b"\n" or end == 0:
             assert read(file).primary < reads
         elif not text[:end].splitlines()[-1].startswith(b"@"):
-            with pytest.raises(RunFailed, match=r"x\.sam:\d+: not a SAM record"):
+            with pytest.raises(RunFailed, match=r"x\.sam:\d+: "):
                 read(file)
 
 

@@ -82,7 +82,7 @@ def test_a_changed_index_is_copied_again(built, tmp_path):
         assert copies.uses(scenario(3)) == [OWN] * 3
         assert not second.parent.exists()
         (tmp_path / "index.1.bt2").unlink()
-        with pytest.raises(BadInput, match="no index of bowtie2 there"):
+        with pytest.raises(BadInput, match="index of bowtie2"):
             copies.uses(shared)
 
 

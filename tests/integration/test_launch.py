@@ -123,7 +123,7 @@ def test_reads_for_each_thread_are_repeated(few, stand_in):
         assert abs(result.alignments.primary / 2 - 450 * instances * threads) <= BATCH / 200
         assert result.alignments.mapped_fraction > 0.9
         assert 0 < result.aligning <= result.seconds - 0.9
-    with pytest.raises(CannotHere, match="3 records for each instance are too few: a batch of the aligner has 27"):
+    with pytest.raises(CannotHere, match=r"3 records .* 27"):
         launch.run(replace(work, per_thread=3), scenario(2), None)
 
 
@@ -158,7 +158,7 @@ def test_the_launcher_works_on_pus_that_no_instance_uses(few, tmp_path, monkeypa
 def test_too_few_batches(few):
     prefix, files = few
     work = prepare(prefix, files)
-    with pytest.raises(CannotHere, match=r"too few for 2 instances .*10,000,000 bases, .* in 700 reads fill 1; "):
+    with pytest.raises(CannotHere, match=r" 2 instances .*10,000,000 bases, .* 700 reads .* 1; "):
         launch.run(work, scenario(2), None)
 
 

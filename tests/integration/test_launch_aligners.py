@@ -116,7 +116,7 @@ def test_options_that_need_one_instance(installed, phage, tmp_path, tmp_path_fac
     launch.run(work, scenario(1, 2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
     lines = [line for line in (tmp_path / "out.sam").read_text().splitlines() if line[:1] != "@"]
     assert 0 < len(lines) < 2 * COUNT
-    with pytest.raises(BadInput, match=r"--no-unal leaves unaligned reads out: choose a scenario of one instance"):
+    with pytest.raises(BadInput, match=r"--no-unal .*one instance"):
         launch.check_whole(work.aligner, scenario(2, 1))
 
 
@@ -151,5 +151,5 @@ def test_long_reads(installed, nanopore, tmp_path, tmp_path_factory):
         spans.append(sum(int(n) for n in re.findall(r"(\d+)[MD]", lines[11].split("\t", 6)[5])))
     assert len(sums) == 1
     assert min(spans) > 950_000
-    with pytest.raises(BadInput, match=f"{installed.name} aligns single reads only"):
+    with pytest.raises(BadInput, match=f"{installed.name} .*single reads"):
         launch.prepare(installed, prefix, [reads, reads])

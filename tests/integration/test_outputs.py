@@ -90,7 +90,7 @@ def test_samtools_that_fails_leaves_nothing(pairs, tmp_path, stand_in):
         f'[ "$1" = --version ] && exec {samtools} --version\nhead -c 100 >/dev/null; echo disk on fire >&2; exit 3'
     )
     stand_in("samtools", broken)
-    with pytest.raises(RunFailed, match="samtools sort ended with status 3: disk on fire"):
+    with pytest.raises(RunFailed, match=r"samtools sort .*status 3: disk on fire"):
         launch.run(work, scenario(2), AlignOutput(folder / "out.bam", "bam", sort=True, index=False), timeout=100)
     assert list(folder.iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_an_instance_that_hangs(pairs, tmp_path, stand_in, monkeypatch):
         return time.monotonic() + 100 * (waiting.exists() and len(waiting.read_text()) == 2)
 
     monkeypatch.setattr(SYSTEM_CLOCK, "monotonic", after_both_wait)
-    with pytest.raises(RunFailed, match=r"instance 0: bwa did not end within 100 s and was stopped: now waiting"):
+    with pytest.raises(RunFailed, match=r"instance 0: bwa .*100 s .*: now waiting"):
         launch.run(work, scenario(2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
     assert list(tmp_path.glob("*.sam")) == []
 

@@ -60,7 +60,7 @@ def test_several_stores_have_one_holder_and_a_limit_each(source):
         assert large.pid == small.pid
         large.copy(file_copies.sources_of([source]))
         assert (large.folder / source.name).stat().st_size == SIZE + 3
-        with pytest.raises(CannotHere, match="5 MiB do not fit into the RAM store, which is limited to 1 MiB"):
+        with pytest.raises(CannotHere, match=r"5 MiB .* 1 MiB"):
             small.copy(file_copies.sources_of([source]))
 
 
@@ -112,7 +112,7 @@ def test_a_source_that_changes_is_not_served(source, tmp_path, monkeypatch):
             monkeypatch.setattr(
                 file_copies, "_copy_chunk", lambda *a, change=change: (change(), copy_chunk(*a))[1]
             )
-            with pytest.raises(BadInput, match=r"an index.bwt: it changed while it was copied"):
+            with pytest.raises(BadInput, match=r"an index.bwt: .*changed"):
                 store.copy(file_copies.sources_of([source]))
             (store.folder / source.name).unlink()
 
@@ -151,12 +151,9 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic():
         ram_store.hold([0], 1 << 50),
     ):
         pass
-    with (
-        pytest.raises(CannotHere, match=r"in equal parts on NUMA node 0"),
-        ram_store.hold([0], 1 << 50, even=True),
-    ):
+    with pytest.raises(CannotHere, match=r"on NUMA node 0"), ram_store.hold([0], 1 << 50, even=True):
         pass
-    with pytest.raises(CannotHere, match="NUMA node 900 does not exist, has no memory"), ram_store.hold([900], 1):
+    with pytest.raises(CannotHere, match="NUMA node 900 "), ram_store.hold([900], 1):
         pass
 
 

@@ -30,7 +30,7 @@ from firsttouch.report.pages import build
 from firsttouch.systems.definition import Undescribed
 
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)")
 ]
 
 #: The visible elements at which Tab stops.

@@ -359,16 +359,6 @@ def test_truncated_reads(align, few, name, which, packed):
     assert "record " in done.stderr
 
 
-def test_files_of_a_pair_that_do_not_belong_together(align, few, tmp_path):
-    reads = few
-    short = tmp_path / "short.fq"
-    short.write_text("".join(reads[1].read_text().splitlines(True)[:400]))
-    refused(align(SCENARIOS[0], reads2=short), 2, "short.fq: ends after 100 records", tmp_path / "output")
-    shifted = tmp_path / "shifted.fq"
-    shifted.write_text("".join(reads[1].read_text().splitlines(True)[4:]))
-    refused(align(SCENARIOS[0], reads2=shifted), 2, "shifted.fq:1: record 1: @", tmp_path / "output")
-
-
 def test_files_that_are_not_there(align, tmp_path, monkeypatch):
     refused(
         align(SCENARIOS[0], reads=tmp_path / "no.fq"),
@@ -415,7 +405,7 @@ def test_the_index_of_another_genome(align, tmp_path, name):
 def test_an_output_whose_name_says_another_form(lambda_work, few, tmp_path, wrong):
     name, sort, form = wrong
     asked = {"aligner": "bwa-mem", "scenario": SCENARIOS[0], "index": lambda_work[0], "reads": few[:1]}
-    with pytest.raises(BadInput, match=f"the output is {form}: name it"):
+    with pytest.raises(BadInput, match=f" {form}: "):
         run_aligner(RunRequest(**asked, output=tmp_path / name, sort=sort))
 
 

@@ -188,14 +188,14 @@ def fill_and_kill(output, alignments, folder, number):
 def test_a_killed_program_leaves_nothing(alignments, tmp_path, number):
     (tmp_path / "out.bam").write_text("as it was")
     output = AlignOutput(tmp_path / "out.bam", markdup=True, mates=2)
-    with pytest.raises(RunFailed, match=r"^samtools [a-z]+ ended with signal SIGKILL"):
+    with pytest.raises(RunFailed, match=r"^samtools .*SIGKILL"):
         fill_and_kill(output, alignments, tmp_path, number)
     assert children() == []
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("out.bam", "as it was")]
 
 
 def test_text_that_is_no_sam(tmp_path):
-    with pytest.raises(RunFailed, match=r"^samtools view ended with status 1: .*Parse error at line 5"):
+    with pytest.raises(RunFailed, match=r"^samtools view .*status 1: .*line 5"):
         write(AlignOutput(tmp_path / "out.bam"), b"nonsense\n", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -293,19 +293,16 @@ def test_a_reference_is_checked_and_gets_an_index(genome, tmp_path):
     output.check()
     assert sorted(f.name for f in tmp_path.iterdir()) == ["ref.fa", "ref.fa.fai"]
     output.check_reference(HEADER)
-    with pytest.raises(BadInput, match=r"ref.fa: sequence two has 9 bases in the index, and has 20000 in this"):
+    with pytest.raises(BadInput, match=r"ref.fa: sequence two .* 9 bases .*20000"):
         output.check_reference(HEADER.replace(b"two\tLN:20000", b"two\tLN:9"))
-    with (
-        pytest.raises(BadInput, match=r"ref.fa: sequence three .* is not in this file"),
-        open_sink(output, scratch=tmp_path) as sink,
-    ):
+    with pytest.raises(BadInput, match=r"ref.fa: sequence three "), open_sink(output, scratch=tmp_path) as sink:
         sink.begin(HEADER.replace(b"two", b"three"))
     (tmp_path / "ref.fa.fai").write_text("one\ttwo\n")
-    with pytest.raises(BadInput, match=r"ref.fa.fai: not an index of a FASTA file"):
+    with pytest.raises(BadInput, match=r"ref.fa.fai: "):
         output.check_reference(HEADER)
     reference.write_text("nothing like FASTA\n")
     (tmp_path / "ref.fa.fai").unlink()
-    with pytest.raises(BadInput, match=r"ref.fa: `samtools faidx` fails: "):
+    with pytest.raises(BadInput, match=r"ref.fa: `samtools faidx` "):
         output.check()
     assert list(tmp_path.iterdir()) == [reference]
 
@@ -328,7 +325,7 @@ def test_outputs_that_are_refused(tmp_path, stand_in):
         with pytest.raises(BadInput, match=reason):
             output.check(inputs=[reads])
     stand_in("samtools", "echo samtools 1.9")
-    with pytest.raises(Missing, match=r"samtools 1.9 is too old: install 1.10 or later"):
+    with pytest.raises(Missing, match=r"samtools 1.9 .*1.10"):
         AlignOutput(tmp_path / "out.bam").check()
     AlignOutput(tmp_path / "out.sam").check()
 
@@ -337,5 +334,5 @@ def test_a_terminal_gets_text_only():
     leader, terminal = os.openpty()
     with os.fdopen(leader, "rb"), os.fdopen(terminal, "wb"), stdout_to(terminal):
         AlignOutput(sort=True).check()
-        with pytest.raises(BadInput, match="BAM is not text for a terminal: name a file with -o, or use a pipe"):
+        with pytest.raises(BadInput, match=r"^BAM .*terminal"):
             AlignOutput(form="bam").check()

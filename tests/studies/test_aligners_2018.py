@@ -82,11 +82,11 @@ def test_whole_blocks_are_repeated(blocked, mates):
 
 def test_wrong_uses_are_reported_before_any_run(blocked):
     work = blocked(1)
-    with pytest.raises(BadInput, match="x-blocked takes no --dynamic: it runs 2 programs"):
+    with pytest.raises(BadInput, match=r"x-blocked .*--dynamic"):
         launch.check_dynamic(work.aligner, 1)
     single = ((*work.aligner.single[0][:-1], "{scratch}/other.sam"), work.aligner.single[1])
     lost = replace(work.aligner, single=single)
-    with pytest.raises(RunFailed, match=r"sh ended with status 1: .*No such file"):
+    with pytest.raises(RunFailed, match=r"sh .*status 1: .*No such file"):
         launch.run(replace(work, aligner=lost), scenario(1), None, timeout=100)
 
 

@@ -150,12 +150,12 @@ def test_a_source_that_cannot_be_had_is_reported_before_anything_is_built(releas
 
 
 def test_an_archive_must_be_in_the_lock_file(tmp_path):
-    with pytest.raises(BadInput, match=rf"^{tmp_path}/none: there is no such file$"):
+    with pytest.raises(BadInput, match=rf"^{tmp_path}/none: "):
         locks.archives([tmp_path / "none"])
     unknown = archive(tmp_path / "bowtie.tar.gz")
-    with pytest.raises(BadInput, match=r"bowtie.tar.gz: it does not have a SHA-256 of spack-env/sources.lock"):
+    with pytest.raises(BadInput, match=r"bowtie.tar.gz: .*SHA-256 .*sources.lock"):
         locks.archives([unknown])
-    with pytest.raises(BadInput, match="no archive in it has a SHA-256"):
+    with pytest.raises(BadInput, match="SHA-256"):
         locks.archives([tmp_path])
 
 
@@ -177,7 +177,7 @@ def test_what_is_wrong_or_missing_is_one_line(tmp_path, monkeypatch, names, vari
 def test_a_machine_that_cannot_run_a_program_has_the_others(monkeypatch):
     monkeypatch.setattr(locks.platform, "machine", lambda: "aarch64")
     assert {variant.target for variant in locks.choose(locks.variants(), [])} == {"bowtie2-align-s"}
-    with pytest.raises(BadInput, match=r"bowtie cannot be built for aarch64: 1.3.1 knows x86 only"):
+    with pytest.raises(BadInput, match=r"bowtie .*aarch64: 1.3.1 "):
         locks.choose(locks.variants(), [BOWTIE[0]])
 
 

@@ -191,7 +191,7 @@ def test_failed_and_misplaced_scenarios_are_dropped_with_a_message(host):
 
 
 def test_where_none_can_be_tried(host):
-    with pytest.raises(RunFailed, match="no scenario can be tried: bwa ended with status 9"):
+    with pytest.raises(RunFailed, match=r"bwa .*status 9"):
         host(times("1x64-default"), odd=lambda _: "fails")
 
 

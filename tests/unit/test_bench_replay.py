@@ -128,7 +128,7 @@ def test_options_are_a_suffix_of_the_policy(tmp_path):
     assert names == {f"1x8-{name}": seconds for name, seconds in expected.items()}
     assert cell.default.name == "1x8-default"
     file.write_text(file.read_text() + "a,s,d,1,8,original+thp,9,1\n")
-    with pytest.raises(BadInput, match=r"a second time of 1 x 8 original\+thp for a, s, d"):
+    with pytest.raises(BadInput, match=r"1 x 8 original\+thp"):
         read(file)
 
 
@@ -206,7 +206,7 @@ def test_files_that_are_no_text_or_not_there(tmp_path):
     (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInput, match=r"b.csv: not text in UTF-8"):
         read(tmp_path / "b.csv")
-    with pytest.raises(BadInput, match=r"n.csv: cannot be read: No such file"):
+    with pytest.raises(BadInput, match=r"n\.csv: .*No such file"):
         read(tmp_path / "n.csv")
 
 

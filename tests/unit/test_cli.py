@@ -29,13 +29,6 @@ XML = str(STORED / "lstopo_synthetic.xml")
 NO_MEMORY = "no memory is left: raise the limit of memory (ulimit -v) or take less input"
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
-def test_help_of_every_command(run_cli, command):
-    status, out, err = run_cli(command, "--help")
-    assert (status, err) == (0, "")
-    assert out.startswith(f"usage: firsttouch {command} ")
-
-
 def parsers(parser: argparse.ArgumentParser):
     """Yields the parser of each command and of each of its actions."""
     for action in parser._actions:
@@ -556,10 +549,8 @@ LEAVES = {" ".join(words): parser for words, parser in leaves(cli.parser())}
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_every_command_and_action_has_json_and_examples(name):
-    parser = LEAVES[name]
-    assert "--json" in parser._option_string_actions
-    assert f"  firsttouch {name}" in parser.format_help()
+def test_every_command_and_action_has_json(name):
+    assert "--json" in LEAVES[name]._option_string_actions
 
 
 def test_a_limit_of_the_user_is_named_with_what_raises_it():

@@ -53,7 +53,7 @@ def test_nothing_may_be_counted(why):
     ["", "\n", "Error: no permission\n", "nan;;cycles;1;1;;\n", "-5;;cycles;1;1;;\n", "1.5;;cycles;1;1;;\n"],
 )
 def test_what_is_no_output(text):
-    with pytest.raises(RunFailed, match="perf stat printed no counts"):
+    with pytest.raises(RunFailed, match="perf stat"):
         parse(text)
 
 

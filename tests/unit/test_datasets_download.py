@@ -117,7 +117,7 @@ def test_chunked_transfer_without_an_end_is_stopped(server: Server, part: Path) 
     server.chunked = True
     download(server.url, part, lambda *_: None, bound=len(CONTENT))
     part.unlink()
-    with pytest.raises(RunFailed, match="does not say how long it is, and sends more than 195 KiB"):
+    with pytest.raises(RunFailed, match="195 KiB"):
         download(server.url, part, lambda *_: None, bound=200_000)
     assert not [*part.parent.iterdir()]
     # A length that is stated, by the server or by the manifest, is a bound itself.
@@ -155,7 +155,7 @@ def test_an_unknown_length_is_refused(server: Server, part: Path) -> None:
 
 def test_404_is_missing_in_one_line(server: Server, part: Path) -> None:
     server.statuses = [404]
-    with pytest.raises(Missing, match="the server answered 404 Not Found") as caught:
+    with pytest.raises(Missing, match="404 Not Found") as caught:
         fetch(server, part)
     assert "\n" not in str(caught.value)
     assert server.asked == [None]
@@ -171,7 +171,7 @@ def test_a_refused_connection_is_missing_in_one_line(part: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.gz"
-        with pytest.raises(Missing, match=r"cannot reach 127\.0\.0\.1:.*: Connection refused$"):
+        with pytest.raises(Missing, match=r"127\.0\.0\.1:.*: Connection refused$"):
             download(url, part, lambda *_: None)
 
 
@@ -182,6 +182,6 @@ def test_a_password_is_in_no_message(server: Server, part: Path) -> None:
         download(url, part, lambda *_: None)
     download(url, part, lambda *_: None)
     messages = [str(caught.value), module.version_path(part).read_text()]
-    with pytest.raises(Missing, match=r"^cannot reach 127\.0\.0\.1:1 for http://127") as caught:
+    with pytest.raises(Missing, match=r"127\.0\.0\.1:1 .*http://127") as caught:
         download("http://some@body:secret@127.0.0.1:1/x.gz", part, lambda *_: None)
     assert not [m for m in (*messages, str(caught.value)) if "secret" in m]

@@ -36,7 +36,7 @@ def test_what_is_not_gzip_passes() -> None:
 @pytest.mark.parametrize("lost", [1, 4, 8, 9, 100])
 def test_a_truncated_gzip_is_seen(lost: int) -> None:
     packed = gzip.compress(hashlib.sha256(b"x").digest() * 50 + b"ACGT" * 99)
-    with pytest.raises(Corrupt, match="end early: the file is truncated"):
+    with pytest.raises(Corrupt, match="truncated"):
         list(gunzip([packed[: max(2, len(packed) - lost)]]))
 
 
@@ -45,7 +45,7 @@ def test_a_truncated_gzip_is_seen(lost: int) -> None:
 def test_cuts_are_at_reads(count: int, size: int, first: int, truncate: int) -> None:
     data = fastq(count)
     if first > count:
-        with pytest.raises(Corrupt, match=f"holds {count} whole reads, not the first {first}"):
+        with pytest.raises(Corrupt, match=f" {count} .* {first}"):
             list(cut_reads(pieces(data, size), first, truncate))
         return
     lines = data.split(b"\n")[: 4 * first]
@@ -57,9 +57,9 @@ def test_cuts_are_at_reads(count: int, size: int, first: int, truncate: int) -> 
 
 
 def test_a_read_that_stops_in_the_middle_is_seen_when_cutting() -> None:
-    with pytest.raises(Corrupt, match="different numbers of bases and qualities"):
+    with pytest.raises(Corrupt, match="bases and qualities"):
         list(cut_reads([fastq(3)[:-5]], None, 10))
-    with pytest.raises(Corrupt, match="the last read is incomplete"):
+    with pytest.raises(Corrupt, match="incomplete"):
         list(cut_reads([fastq(3)[:-25]], None, 10))
 
 

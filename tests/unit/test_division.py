@@ -58,7 +58,7 @@ def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, fo
     files, mates = (files[:1], 1) if form == "single" else (files, 2)
     reads = inspect(files, batch, interleaved=form == "interleaved")
     if reads.batches.count < instances:
-        with pytest.raises(CannotHere, match=f"too few for {instances} instances"):
+        with pytest.raises(CannotHere, match=f" {instances} instances"):
             kind(reads, instances)
         return
     divided = kind(reads, instances)
@@ -97,7 +97,7 @@ def test_shares_are_as_equal_as_batches_allow(tmp_path, monkeypatch, part_bytes)
     )
     with pytest.raises(CannotHere, match=reason):
         static_division(reads, 101)
-    with pytest.raises(CannotHere, match="3 records are too few for 4 instances"):
+    with pytest.raises(CannotHere, match=r"3 records .* 4 instances"):
         static_division(inspect([write(tmp_path / "few.fq", text(GOOD))]), 4)
 
 

@@ -129,9 +129,7 @@ def of_a_comparison(out: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "shown"),
-    [*zip(PAGES, (of_a_host, of_a_fleet, of_a_comparison), strict=True)],
-    ids=PAGES,
+    ("page", "shown"), [*zip(PAGES, (of_a_host, of_a_fleet, of_a_comparison), strict=True)], ids=PAGES
 )
 def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, shown, tmp_path) -> None:
     headings, patterns = shown(tmp_path), documented.report_contents(page)

@@ -61,7 +61,7 @@ def test_libyaml_gives_the_values_and_lines_that_python_gives(file, monkeypatch)
 
 
 def test_a_tab_in_a_word_is_an_error_with_and_without_libyaml():
-    with pytest.raises(BadInput, match="file:2: not YAML: found character"):
+    with pytest.raises(BadInput, match=r"file:2: .*YAML"):
         parse_yaml("a: 1\nb\tc: 2\n", "file")
 
 
@@ -131,7 +131,7 @@ def test_what_a_struct_does_not_allow_is_named_with_its_line(text, line, place):
 
 def test_fields_that_are_given_are_not_keys():
     assert parse_yaml("size: 1 kB", "file").convert(Whole, title="x") == Whole("x", 1000)
-    with pytest.raises(BadInput, match=r"^file:2: unknown key 'title'"):
+    with pytest.raises(BadInput, match=r"^file:2: .*'title'"):
         parse_yaml("size: 1 kB\ntitle: y", "file").convert(Whole, title="x")
 
 

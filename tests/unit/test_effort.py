@@ -29,7 +29,7 @@ def test_quick_says_so(monkeypatch):
 
 def test_an_unknown_effort(monkeypatch):
     monkeypatch.setenv(profiles.VARIABLE, "lazy")
-    with pytest.raises(BadInput, match=r"FIRSTTOUCH_EFFORT is 'lazy': there are full, quick, smoke"):
+    with pytest.raises(BadInput, match=r"FIRSTTOUCH_EFFORT .*'lazy': .*full, quick"):
         profiles.chosen()
 
 
@@ -45,7 +45,7 @@ def test_named_aligners_go_before_those_of_an_effort(monkeypatch, variable, expe
 
 def test_an_unknown_aligner(monkeypatch):
     monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, "bwa")
-    with pytest.raises(BadInput, match=r"FIRSTTOUCH_MEASURED_ALIGNERS is 'bwa': no aligner 'bwa': there are"):
+    with pytest.raises(BadInput, match=r"FIRSTTOUCH_MEASURED_ALIGNERS .*'bwa'"):
         profiles.chosen()
 
 
@@ -102,7 +102,7 @@ def test_speed_of_an_emulated_host_is_not_judged(monkeypatch):
 
 def test_an_unknown_index_cache(monkeypatch):
     monkeypatch.setenv(profiles.CACHE_VARIABLE, "warm")
-    with pytest.raises(BadInput, match=r"FIRSTTOUCH_INDEX_CACHE is 'warm': there are as-is, cold, local, interl"):
+    with pytest.raises(BadInput, match=r"FIRSTTOUCH_INDEX_CACHE .*'warm': .*as-is"):
         profiles.index_cache()
 
 

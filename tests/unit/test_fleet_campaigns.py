@@ -155,7 +155,7 @@ class TestCreate:
 
     def test_another_campaign_in_its_folder_is_refused(self, tmp_path):
         campaigns.create(planned(tmp_path))
-        with pytest.raises(BadInput, match="system 'amd-opteron', not 'intel-xeon'"):
+        with pytest.raises(BadInput, match=r"amd-opteron.*intel-xeon"):
             campaigns.create(planned(tmp_path, system="intel-xeon"))
 
     @pytest.mark.parametrize("effort", ["quick", "full"])
@@ -568,10 +568,7 @@ class TestCollect:
 
         runs = [
             (host, name, run(host, scenario, digest, bool(star)))
-            for name, scenario, text in (
-                ("default", "1x64-default", defaults),
-                ("other", "8x8-bound", others),
-            )
+            for name, scenario, text in (("default", "1x64-default", defaults), ("other", "8x8-bound", others))
             for host, (digest, star) in enumerate(re.findall(r"(\w)(\*?)", text))
         ]
         checked = results.agree([record for _, _, record in runs])

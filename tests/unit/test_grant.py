@@ -60,9 +60,9 @@ def test_what_grants_more_pus(monkeypatch, host, job, end):
     lacking = f"16 threads are asked for, and this process may use 4 of the host's 64 PUs: {end}"
     assert grant.lacking_pus(16, host) == lacking
     assert grant.lacking_pus(4, host) == ""
-    with pytest.raises(BadInput, match=f"--threads 16: this process may use 1 to 4 PUs: {end}"):
+    with pytest.raises(BadInput, match=f"--threads 16: .*4 PUs: {end}"):
         Layout(host, 16)
-    with pytest.raises(CannotHere, match=f"4 x 4 threads are more than the 4 PUs to be used: {end}"):
+    with pytest.raises(CannotHere, match=f"4 x 4 .*4 PUs .*: {end}"):
         Layout(host, None).division(4, 4)
 
 

@@ -198,7 +198,7 @@ def test_where_the_lock_is(monkeypatch, tmp_path):
     monkeypatch.setattr(host_lock, "PLACES", (tmp_path / "no", unshared, shared))
     assert host_lock._file() == shared / f"firsttouch-{os.uname().nodename}.lock"
     monkeypatch.setenv("FIRSTTOUCH_LOCK", __file__)
-    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: not a folder"), host_lock.measuring(print):
+    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: "), host_lock.measuring(print):
         pass
 
 

@@ -83,7 +83,7 @@ def test_the_installed_program(stand_in, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 3, 12, 22])
 def test_another_number_of_threads(text, threads):
-    with pytest.raises(RunFailed, match=f"did not use {threads} threads"):
+    with pytest.raises(RunFailed, match=f" {threads} threads"):
         parse(text, threads=threads)
 
 

@@ -58,7 +58,7 @@ def test_every_placement_is_in_one_run(size, extent, banks):
 
 @pytest.mark.parametrize("size", [0, 9])
 def test_sizes_that_there_are_not(size):
-    with pytest.raises(BadInput, match=f"--set-sizes: {size}; there are 8 NUMA nodes"):
+    with pytest.raises(BadInput, match=f"--set-sizes: {size}.*8 NUMA"):
         programs.sets_of(OPTERON, range(8), [size])
 
 
@@ -71,7 +71,7 @@ def test_threads_fill_the_nearest_nodes_first(bank):
     assert {node_of[pu] for pu in pus[:8]} == {bank} == {programs.nearest(OPTERON, [bank])}
     assert programs.filling(OPTERON, bank, 9) == pus[:9]
     for threads in (0, 65):
-        with pytest.raises(BadInput, match=f"{threads} threads: this process may use 1 to 64 PUs"):
+        with pytest.raises(BadInput, match=f"{threads} threads: .*64 PUs"):
             programs.filling(OPTERON, bank, threads)
 
 
@@ -143,7 +143,7 @@ def test_a_program_that_cannot(asked, reason):
 
 @pytest.mark.parametrize("aspect", ["topology", "cores", "correctness"])
 def test_an_aspect_that_is_measured_once_takes_no_repetitions(aspect):
-    with pytest.raises(BadInput, match=f"^{aspect} is measured once: leave --repetitions 5 out$"):
+    with pytest.raises(BadInput, match=f"^{aspect} .*--repetitions 5"):
         measure.AspectRequest(aspect, repetitions=5).check()
     measure.AspectRequest(aspect).check()
     measure.AspectRequest("correctness", compare_output=["true"], repetitions=5).check()

@@ -43,7 +43,7 @@ def test_the_arithmetic_of_copies(on_opteron):
         "it fits as 8x8-bound+interleaved-index"
     )
     for name in ("8x8-bound", "8x8-bound+private"):
-        with pytest.raises(CannotHere, match=r"needs 27.6 GiB \(index 27 GiB \+ 572 MiB of buffers\), its NUMA"):
+        with pytest.raises(CannotHere, match=r"27.6 GiB \(index 27 GiB \+ 572 MiB"):
             on_opteron.scenario(name)
 
 
@@ -52,12 +52,12 @@ def test_instances_need_room_beside_the_copy(opteron):
     planned = plan(opteron, need)
     reason = dict(planned.infeasible)["8x8-bound"]
     assert "index 10 GiB + 12 GiB of buffers" in reason
-    with pytest.raises(CannotHere, match=r"needs 12 GiB \(12 GiB of buffers\), .* have 3.2 GiB for it beside"):
+    with pytest.raises(CannotHere, match=r" 12 GiB .* 3.2 GiB "):
         planned.scenario("8x8-bound+node-index")
     # One copy over all banks leaves more: 15.2 GiB less 1.5 GiB each.
     assert planned.scenario("8x8-bound+interleaved-index")
     limited = plan(replace(opteron, memory_limit_bytes=100 * 2**30), need)
-    with pytest.raises(CannotHere, match=r"8 x 12 GiB .* \+ 1 copy of the index of 12 GiB = 108 GiB exceed the"):
+    with pytest.raises(CannotHere, match=r"8 x 12 GiB .* 12 GiB = 108 GiB"):
         limited.scenario("8x8-bound+interleaved-index")
 
 
@@ -70,7 +70,7 @@ def test_copies_save_memory_only_if_the_program_maps(opteron, program):
     if program.index_mapped:
         assert planned.scenario("8x8-bound+shared")
     else:
-        with pytest.raises(CannotHere, match=r"memory option shared: the program cannot map"):
+        with pytest.raises(CannotHere, match=r"memory option shared: "):
             planned.scenario("8x8-bound+shared")
     if not saved:
         assert not any(planned.fitting(name) for name, _ in planned.infeasible)
@@ -78,7 +78,7 @@ def test_copies_save_memory_only_if_the_program_maps(opteron, program):
 
 def test_a_program_without_an_index_takes_no_index_option(opteron):
     for option in ("shared", "node-index", "interleaved-index"):
-        with pytest.raises(CannotHere, match=rf"memory option {option}: the program has no index that"):
+        with pytest.raises(CannotHere, match=rf"memory option {option}: .*index"):
             plan(opteron).scenario(f"1x64-default+{option}")
     assert plan(opteron).scenario("1x64-default+private")
 

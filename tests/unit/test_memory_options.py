@@ -202,7 +202,7 @@ def test_what_the_kernel_must_show(names, memory, reason):
 def test_index_options_are_tried_for_an_aligner_if_they_are_named():
     assert memory_options.of_aligners("thp,node-index,shared") == ("thp", "shared", "node-index")
     assert memory_options.of_aligners("all") == memory_options.chosen("all")
-    with pytest.raises(BadInput, match="node-index: only aligners have an index"):
+    with pytest.raises(BadInput, match=r"node-index: .*aligners"):
         memory_options.chosen("node-index")
 
 

@@ -194,7 +194,7 @@ def test_a_first_repetition_that_read_the_index_from_the_disk_is_noted(first, la
 def test_an_index_that_is_larger_than_the_bank_is_refused(folder):
     with (folder / "huge").open("wb") as file:
         file.truncate(1 << 43)  # without any block
-    with pytest.raises(CannotHere, match=r"index cache local: the index has 8 TiB, NUMA nodes 0 have"):
+    with pytest.raises(CannotHere, match=r"local: .* 8 TiB, NUMA nodes 0 "):
         index_cache.check([folder / "huge"], index_cache.LOCAL, WHOLE, HOST)
 
 
@@ -214,14 +214,14 @@ def test_files_in_memory_cannot_be_dropped(memory):
     if page_cache.file_system(memory) not in IN_MEMORY:
         pytest.skip(f"{memory} is not in memory")
     (memory / "file").write_bytes(b"x" * 10 * PAGE)
-    with pytest.raises(CannotHere, match=r"file in memory \(tmpfs\), .*: use as-is"):
+    with pytest.raises(CannotHere, match=r"tmpfs.*: use as-is"):
         index_cache.restore([memory / "file"], index_cache.COLD, WHOLE)
 
 
 def test_a_file_that_is_not_there_is_one_line(folder):
-    with pytest.raises(RunFailed, match=r"none: No such file or directory"):
+    with pytest.raises(RunFailed, match=r"none: No such file"):
         page_cache.look([folder / "none"])
-    with pytest.raises(RunFailed, match=r"the index cannot be read: .*none"):
+    with pytest.raises(RunFailed, match=r"index .*none"):
         index_cache.read([folder / "none"], [WHOLE[0].numa_nodes[0]])
 
 
@@ -243,7 +243,7 @@ def test_others_can_have_the_index_read_anew_but_not_cold(dropped):
     read_pages(file, range(0, 2000, 2))
 
     def restored():
-        with pytest.raises(CannotHere, match=r"cold: Linux shows only those who own .* use interleave or local"):
+        with pytest.raises(CannotHere, match=r"cold: .* interleave or local"):
             index_cache.check([file], index_cache.COLD, WHOLE, HOST)
         return index_cache.restore([file], index_cache.INTERLEAVE, WHOLE).to_dict()
 

@@ -104,7 +104,7 @@ def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_m
     ordinary = {n for n in banks if topology.node(n).subtype not in {"HBM", "CXL-DRAM"} or topology.node(n).pus}
     banks = banks if all_memory else ordinary or banks
     if not usable or not banks or not 1 <= (threads or 1) <= len(usable):
-        with pytest.raises(BadInput, match=r"no PU that|no NUMA node has memory|--threads"):
+        with pytest.raises(BadInput, match=r"no PU|no NUMA node|--threads"):
             plan(topology, threads=threads, all_memory=all_memory)
         return
     planned = plan(topology, threads=threads, all_memory=all_memory)
@@ -312,7 +312,7 @@ def test_any_number_by_name():
     }.items():
         with pytest.raises(CannotHere, match=f"scenario {name}: {reason}"):
             planned.scenario(name)
-    with pytest.raises(CannotHere, match="2 x 4 threads are more than the 6 PUs to be used"):
+    with pytest.raises(CannotHere, match=r"2 x 4 .*6 PUs"):
         plan(machine((0, 4, GIB), (1, 4, GIB)), threads=6).scenario("2x4-bound")
 
 
@@ -354,7 +354,7 @@ def test_a_policy_that_this_host_refuses(stand_in):
     assert {s.policy for s in here.scenarios} == {"original"}
     assert {n.partition("-")[2] for n, _ in here.infeasible} == {"weighted"}
     for name in ("1x2-weighted", "1x1-weighted"):
-        with pytest.raises(CannotHere, match=f"scenario {name}: .*this host refuses it: no such thing"):
+        with pytest.raises(CannotHere, match=f"scenario {name}: .*no such thing"):
             here.scenario(name)
 
 
@@ -377,7 +377,7 @@ def test_a_scenario_that_needs_another_host_is_no_bad_input():
     for name in ("64x-best", "Original", "", "64x1-original_x", "0x-bound"):
         with pytest.raises(BadInput, match="no scenario"):
             planned.scenario(name)
-    with pytest.raises(BadInput, match=r"no scenario '2x1-boud': .*; did you mean '2x1-bound'\?"):
+    with pytest.raises(BadInput, match=r"'2x1-boud': .*'2x1-bound'"):
         planned.scenario("2x1-boud")
 
 
@@ -398,7 +398,7 @@ def test_instances_that_nobody_binds(opteron):
         }
     # Six of ten threads have no place within NUMA nodes of eight PUs: they need none.
     assert planned.scenario("6x10-unbound").instances == 6
-    with pytest.raises(CannotHere, match="5 x 16 threads are more than the 64 PUs"):
+    with pytest.raises(CannotHere, match=r"5 x 16 .*64 PUs"):
         planned.scenario("5x16-unbound")
     assert not any("Unbound" in s.name for s in planned.scenarios)
     assert all(p.name != "unbound" for p in (*chosen("thesis"), *chosen("all")))

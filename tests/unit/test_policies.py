@@ -40,7 +40,7 @@ def test_policies_of_the_thesis(name, whole, part):
 
 def test_their_order_and_an_unknown_one():
     assert list(policies.policies())[:3] == ["original", "localalloc", "interleave"]
-    with pytest.raises(BadInput, match="no policy 'best': there are original, localalloc"):
+    with pytest.raises(BadInput, match=r"'best': .*original, localalloc"):
         policies.policy("best")
 
 
@@ -51,7 +51,7 @@ def test_a_choice_of_them():
     assert set(policies.policies()) - set(listed) == {"unbound"}
     assert [p.name for p in policies.chosen("balancing,original,balancing")] == ["balancing", "original"]
     for text in ("", "original,", "thesis,original", "best"):
-        with pytest.raises(BadInput, match=r"no policy '.*': there are original, "):
+        with pytest.raises(BadInput, match=r": .*original, "):
             policies.chosen(text)
 
 

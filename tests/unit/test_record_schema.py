@@ -50,7 +50,7 @@ def test_no_record_without_a_finite_sample(samples):
 
 @pytest.mark.parametrize("unit", ["1", *UNITS])
 def test_no_amount_is_negative(unit):
-    with pytest.raises(BadInput, match=r"latency/random_latency: samples \(2\.0, -1\.0\) are negative"):
+    with pytest.raises(BadInput, match=r"latency/random_latency: .*\(2\.0, -1\.0\)"):
         record(samples=(2.0, -1.0), unit=unit)
     assert record(samples=(2.0, 0.0), unit=unit).value == 1
 

@@ -166,7 +166,7 @@ def test_no_trouble(stub_reframe):
     ],
 )
 def test_a_reframe_without_a_report_failed(stub_reframe, script):
-    with pytest.raises(RunFailed, match=r"ReFrame ended with status -?\d+ and no report: .*the last words"):
+    with pytest.raises(RunFailed, match=r"status -?\d+ .*the last words"):
         stub_reframe(f"echo one; echo the last words; {script}")
 
 
@@ -219,7 +219,7 @@ def test_a_host_of_another_system_is_refused_before_any_work(monkeypatch):
     host = topology.parse_xml(topologies.made_up("partial-cpuset"))
     monkeypatch.setattr(topology, "of_this_host", lambda: host)
     monkeypatch.setattr(fetch, "get", lambda name: pytest.fail(f"{name} is fetched"))
-    with pytest.raises(BadInput, match=r"intel-xeon\.yaml: this host has \d+ NUMA nodes, intel-xeon has 4$"):
+    with pytest.raises(BadInput, match=r"intel-xeon\.yaml: .*\d+ NUMA nodes, .* 4$"):
         characterize.prepare("intel-xeon", "lambda")
 
 

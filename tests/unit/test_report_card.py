@@ -15,11 +15,7 @@ CACHES = [("L1d", 32 * KIB), ("L2", MIB), ("L3", 32 * MIB)]
 @pytest.mark.parametrize(
     ("rates", "value", "note"),
     [
-        (
-            {1: 10.0, 8: 2.5},
-            "2.50 GB/s",
-            "with 8 threads; 25.0 % of what it has alone; 20 GB/s in total",
-        ),
+        ({1: 10.0, 8: 2.5}, "2.50 GB/s", "with 8 threads; 25.0 % of what it has alone; 20 GB/s in total"),
         ({2: 10.0, 8: 5.0}, "5 GB/s", "with 8 threads; 50.0 % of what 2 threads have; 40 GB/s in total"),
         ({4: 5.0}, "", "4 threads only"),
         ({1: 0.0, 8: 2.5}, "", "the bandwidth of 1 thread is 0"),

@@ -558,8 +558,7 @@ class TestCompare:
         busy = replace(after["n003"][0], check="topology", metric="busy_pus", unit="1", better="neither")
         busy = replace(busy, samples=(2.0,), parameters={}, time="2026-02-01T00:00:00.000+00:00")
         compared = compare(
-            samples_table.of_records(all_records(before)),
-            samples_table.of_records([busy, *all_records(after)]),
+            samples_table.of_records(all_records(before)), samples_table.of_records([busy, *all_records(after)])
         )
         assert (compared.busy, compared.changed) == (["n003"], [])
         assert {c.hosts for c in compared.changes} == {4}

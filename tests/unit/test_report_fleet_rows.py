@@ -32,12 +32,7 @@ class TestChanges:
         ]
         table = comparison.short_table(some)
         assert table.texts == [
-            (
-                "copy",
-                "worse 2, unchanged 1 of 3 cases",
-                "-20.0 % to -10.0 %",
-                "p at most 0.0001",
-            )
+            ("copy", "worse 2, unchanged 1 of 3 cases", "-20.0 % to -10.0 %", "p at most 0.0001")
         ]
         assert table.cells[0][1].tone == "nowrap word-worse"
 

@@ -61,11 +61,7 @@ def test_the_fastest_scenario_is_chosen_with_its_gain_and_all_alternatives(tmp_p
         "low": pytest.approx(40 / 10.5),
         "high": pytest.approx(42 / 10.0),
     }
-    assert [a["scenario"] for a in choice["alternatives"]] == [
-        "8x8-bound",
-        "1x64-default",
-        "1x8-default",
-    ]
+    assert [a["scenario"] for a in choice["alternatives"]] == ["8x8-bound", "1x64-default", "1x8-default"]
     assert choice["reason"] == "the best median of 3 scenarios"
     assert "use 8x8-bound: 4.02x as fast as 1x64-default (3.81x to 4.20x, between any two" in page
     assert "snap on amd-opteron, measured, NA12878" in ticket
@@ -124,9 +120,7 @@ def test_the_input_with_the_most_reads_decides(tmp_path):
         return [replace(r, parameters={**r.parameters, "dataset": dataset, "reads": reads}) for r in records]
 
     small = of_input(
-        "small",
-        1000,
-        [run("1x64-default", 50.0, 51.0, threads=64), run("2x32-bound", 90.0, 91.0, instances=2)],
+        "small", 1000, [run("1x64-default", 50.0, 51.0, threads=64), run("2x32-bound", 90.0, 91.0, instances=2)]
     )
     large = of_input("large", 9000, [SLOW, FAST])
     for records in ([*small, *large], [*large, *small]):

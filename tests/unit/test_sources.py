@@ -119,10 +119,7 @@ def test_lines_of_one_mate(tmp_path, gz):
         with nothing_stays(), module.mate_lines(reads, part.begins, part.records, mate) as lines:
             assert b"".join(lines) == text(records[2 + mate :: 2])
     write(file, b"other")
-    with (
-        pytest.raises(BadInput, match=f"^{file}: was changed after"),
-        module.mate_lines(reads, [0], 1, 0) as lines,
-    ):
+    with pytest.raises(BadInput, match=f"^{file}: .*changed"), module.mate_lines(reads, [0], 1, 0) as lines:
         next(lines)
 
 

@@ -39,7 +39,7 @@ def test_whether_it_is_installed(stand_in, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 3, 22])
 def test_another_number_of_threads(text, threads):
-    with pytest.raises(RunFailed, match=f"stream used 2 threads, not {threads}"):
+    with pytest.raises(RunFailed, match=f"2 threads, .*{threads}"):
         parse(text, threads=threads)
 
 
@@ -60,7 +60,7 @@ def test_without_openmp_there_is_one_thread(golden):
 )
 def test_it_did_not_validate(text, line):
     broken = re.sub(r"^Solution Validates.*$", line, text, flags=re.MULTILINE)
-    with pytest.raises(RunFailed, match="stream's own check of its results failed"):
+    with pytest.raises(RunFailed, match="check of its results"):
         parse(broken, threads=2)
 
 

@@ -70,7 +70,7 @@ def test_what_mpirun_states(started, variables, monkeypatch):
     assert (started(**variables | {local: "0", count: "1"}).count, this_task().number) == (1, 5)
     assert started(**variables | {local: "0", count: "1", number: "0", total: "1"}) is None
     for odd in ({local: "2", count: "2"}, {local: "1", number: "x"}):
-        with pytest.raises(BadInput, match=f"{count} is 2: there is no rank 2|PMI_RANK is|WORLD_RANK is"):
+        with pytest.raises(BadInput, match=f"{count} .*rank 2|PMI_RANK|WORLD_RANK"):
             started(**variables | odd)
 
 
@@ -198,11 +198,11 @@ def test_the_name_and_the_threads_of_tasks(opteron):
     ):
         with pytest.raises(BadInput, match=reason):
             placed(opteron, [range(8)] * 2, name, threads)
-    with pytest.raises(CannotHere, match="2 x 5 threads are more than the 8 PUs"):
+    with pytest.raises(CannotHere, match=r"2 x 5 .*8 PUs"):
         placed(opteron, [range(8)] * 2, threads=5)
-    with pytest.raises(CannotHere, match="9 x 1 threads are more than the 8 PUs"):
+    with pytest.raises(CannotHere, match=r"9 x 1 .*8 PUs"):
         placed(opteron, [range(8)] * 9)
-    with pytest.raises(CannotHere, match="1 x 9 threads are more than the 8 PUs"):
+    with pytest.raises(CannotHere, match=r"1 x 9 .*8 PUs"):
         placed(opteron, [range(8), range(8, 16)], threads=9)
 
 

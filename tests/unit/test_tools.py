@@ -19,13 +19,13 @@ from firsttouch.tools import run_tool
 def test_a_tool_that_is_asked_something(tmp_path):
     done = run_tool(["sh", "-c", "echo out; printf '\\377' >&2; exit 3"])
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "\N{REPLACEMENT CHARACTER}")
-    with pytest.raises(Missing, match="'no-such-tool' is not there"):
+    with pytest.raises(Missing, match="'no-such-tool'"):
         run_tool(["no-such-tool"])
-    with pytest.raises(TimedOut, match=r"sleep 60 did not answer within 0.1 s"):
+    with pytest.raises(TimedOut, match=r"sleep 60 .* 0.1 s"):
         run_tool(["sleep", "60"], timeout=0.1)
     (tmp_path / "broken").write_bytes(b"\x7fELF")
     (tmp_path / "broken").chmod(0o755)
-    with pytest.raises(RunFailed, match="broken cannot be started: Exec format error"):
+    with pytest.raises(RunFailed, match=r"broken .*: Exec format error"):
         run_tool([str(tmp_path / "broken")])
 
 
@@ -54,10 +54,10 @@ def test_an_interrupt_leaves_no_tool_behind(monkeypatch, script, starting):
 
 
 def test_a_python_package_that_is_not_there_is_named_with_what_installs_it(monkeypatch):
-    with pytest.raises(Missing, match="package no_such_package is not installed: `make setup` installs it"):
+    with pytest.raises(Missing, match=r"no_such_package .*make setup"):
         tools.require_package("re", "no_such_package")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(Missing, match=r"the extra 'report' has it: .* -m pip install .*jinja2"):
+    with pytest.raises(Missing, match=r"'report' .* -m pip install .*jinja2"):
         tools.require_report()
 
 

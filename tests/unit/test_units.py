@@ -30,7 +30,7 @@ def test_sizes(text, size):
     ],
 )
 def test_what_is_no_size(text):
-    with pytest.raises(BadInput, match="is not a quantity of bytes: write a number and one of B, kB"):
+    with pytest.raises(BadInput, match=r"bytes: .*B, kB"):
         parse_bytes(text)
 
 
