@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -25,9 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import sbom
+import sources
 from debian import CannotBuild, call, root
 from definitions import definition
-from packaging.requirements import Requirement
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
 
 from firsttouch.execution import build_info, host_lock
@@ -162,7 +161,7 @@ def _build_image(origin: build_info.Origin, programs: Programs, base: str, start
     if image.is_dir():
         say(f"reusing the build image {image.name}", start)
         return image
-    wheels = _wheels(start)
+    wheels = _wheels(start, programs.mirror)
     build_base = base or str(_root(packages, start))
     software = f"firsttouch {origin.version} {origin.revision} for {origin.target}"
     say(f"building the build image on {build_base}: {software}", start)
@@ -198,42 +197,20 @@ def _based(base: str) -> dict[str, str]:
     return {"bootstrap": agent, "base": name} if separator else {"bootstrap": "localimage", "base": base}
 
 
-def _wheels(start: float) -> Path:
-    """Return the folder of the Python packages that setup/requirements.lock pins."""
+def _wheels(start: float, mirror: Path | None) -> Path:
+    """Return the folder of the Python packages of an image: the mirror's, or one that pip fills."""
+    if mirror is not None and (mirror / "wheels").is_dir():
+        return mirror / "wheels"
     lock = ROOT / "setup" / "requirements.lock"
-    version = PACKAGES["debian"]["python"]
     key = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
-    folder = STORE / f"wheels-{version}-{platform.machine()}-{key}"
-    if folder.is_dir():
-        return folder
-    say(f"downloading the Python packages of setup/requirements.lock for Python {version}", start)
-    platforms = [f"--platform=manylinux_2_{n}_{platform.machine()}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
-    with (
-        tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as scratch,
-        atomic_files.replacing(folder) as partial,
-    ):
-        requirements = Path(scratch, "requirements.txt")
-        requirements.write_text(locked_for(version, lock.read_text(encoding="utf-8")), encoding="utf-8")
-        partial.mkdir()
-        argv = [sys.executable, "-m", "pip", "download", "-q", "--require-hashes", "--no-deps"]
-        argv += ["--only-binary=:all:", f"--python-version={version}", *platforms, "-r", str(requirements)]
-        call(*argv, "-d", partial)
-    return folder
-
-
-def locked_for(version: str, lock: str) -> str:
-    """Return the entries of a lock file whose markers hold for Python *version* (as in 3.11), without the markers.
-
-    pip download evaluates markers for the interpreter that runs it, whatever --python-version says.
-    """
-    python = {"python_version": version, "python_full_version": f"{version}.0"}
-    entries = []
-    for entry in re.split(r"\n(?=\S)", lock.strip()):
-        pinned, hashes = entry.split(" \\\n", 1)
-        requirement = Requirement(pinned)
-        if requirement.marker is None or requirement.marker.evaluate(python):
-            entries.append(f"{pinned.partition(' ;')[0]} \\\n{hashes}\n")
-    return "".join(entries)
+    folder = STORE / f"wheels-{platform.machine()}-{key}"
+    if not folder.is_dir():
+        try:
+            with atomic_files.replacing(folder) as partial:
+                sources.fill_wheels(ROOT, partial, None, say=lambda text: say(text, start))
+        except sources.Wrong as error:
+            raise CannotBuild(str(error)) from error
+    return folder / "wheels"
 
 
 def _copy(checkout: Path, wheels: Path) -> None:
@@ -246,7 +223,7 @@ def _copy(checkout: Path, wheels: Path) -> None:
             shutil.copytree(ROOT / part, checkout / part, ignore=ignored)
     for name in FILES:
         shutil.copy2(ROOT / name, checkout / name)
-    shutil.copytree(wheels, checkout / "wheels", copy_function=os.link)
+    shutil.copytree(wheels, checkout / "wheels")
 
 
 def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch: Path, *options: str) -> None:
