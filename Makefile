@@ -59,10 +59,11 @@ compiled-tests:
 	@$(BIN)/python -m compileall -q src
 	@$(PYTEST) -n 0 --collect-only --ignore=tests/prose tests >/dev/null || :
 
-lint: setup ## ruff, mypy (strict on src/ and studies/), the import order of the packages, shellcheck, clang-format, names and documents
+lint: setup ## ruff, mypy (strict on src/ and studies/), the import order of the packages, Spack's locks, shellcheck, clang-format, names and documents
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
+	@$(BIN)/python spack-env/stack.py lock --check
 	@$(BIN)/lint-imports --no-cache >.cache/imports || { cat .cache/imports; exit 1; }
 	@shellcheck setup/*.sh containers/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')

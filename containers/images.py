@@ -10,12 +10,16 @@ that did not change are kept in .cache/images, or in images/ of FIRSTTOUCH_CACHE
 from __future__ import annotations
 
 import argparse
+import contextlib
+import getpass
 import hashlib
+import json
 import os
 import platform
-import re
+import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,12 +27,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import sbom
 from debian import CannotBuild, call, root
 from definitions import definition
-from packaging.requirements import Requirement
-from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
+from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen, sources
 
 from firsttouch.execution import build_info, host_lock
 from firsttouch.records import atomic_files, file_lock
@@ -64,6 +68,8 @@ def main() -> int:
                 print(definition(name), end="")
             return 0
         programs = chosen(args)
+        check_host(args.base)
+        os.environ.setdefault("SOURCE_DATE_EPOCH", str(_date()))
         with alone(start):
             for number, name in enumerate(args.images, start=1):
                 say(f"({number}/{len(args.images)}) {name}", start)
@@ -96,6 +102,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def check_host(base: str) -> None:
+    """Raise CannotBuild with all that this host lacks for a build, and where to get it."""
+    wanted = {
+        "apptainer": "Apptainer (packages of it: github.com/apptainer/apptainer/releases; Debian 12 has none)",
+        "mksquashfs": "squashfs-tools",
+        "newuidmap": "uidmap",
+        **({} if base else {"mmdebstrap": "mmdebstrap"}),
+    }
+    lacking = [text for program, text in wanted.items() if shutil.which(program) is None]
+    if not any(line.split(":")[0] in {getpass.getuser(), str(os.getuid())} for line in _lines("/etc/subuid")):
+        lacking.append(f"a range of user ids (usermod --add-subuids 1000000-1065535 {getpass.getuser()})")
+    if lacking:
+        raise CannotBuild(f"this host lacks {', '.join(lacking)}")
+
+
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text(encoding="utf-8").splitlines() if Path(file).exists() else []
+
+
+def _date() -> int:
+    """Return the date of the last commit in seconds since 1970: no file in an image is newer."""
+    with contextlib.suppress(CannotBuild, OSError):
+        return int(call("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+    return 315532800  # 1980, before which archives have no dates
+
+
 @contextmanager
 def alone(start: float) -> Iterator[None]:
     """Hold the lock of STORE, which all builds share, and remove the leftovers of killed builds."""
@@ -118,8 +150,6 @@ def _checked(name: str) -> str:
 def build(name: str, output: Path, programs: Programs, *, base: str, start: float) -> Path:
     """Build one image and return its file; raises CannotBuild."""
     _checked(name)
-    if shutil.which("apptainer") is None:
-        raise CannotBuild("apptainer is not on PATH")
     output.mkdir(parents=True, exist_ok=True)
     packages = programs.debian(name)
     origin = build_info.of(ROOT, programs.target)
@@ -137,6 +167,7 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
             "checkout": str(ROOT),
             "packages": " ".join(packages),
             "version": origin.version,
+            "interface": str(origin.interface),
             "revision": origin.revision or "unknown",
             "source": origin.source,
             "machine": origin.machine,
@@ -147,7 +178,9 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
         }
         file = Path(folder) / f"{name}.def"
         file.write_text(definition(name), encoding="utf-8")
-        _apptainer(file, partial, arguments, Path(folder))
+        sandbox = Path(folder) / "image"
+        _apptainer(file, sandbox, arguments, Path(folder), "--sandbox")
+        _assemble(sandbox, partial, int(os.environ["SOURCE_DATE_EPOCH"]))
     _describe(image, origin.version, start)
     return image
 
@@ -162,13 +195,14 @@ def _build_image(origin: build_info.Origin, programs: Programs, base: str, start
     if image.is_dir():
         say(f"reusing the build image {image.name}", start)
         return image
-    wheels = _wheels(start)
+    wheels = _wheels(start, programs.mirror)
     build_base = base or str(_root(packages, start))
     software = f"firsttouch {origin.version} {origin.revision} for {origin.target}"
     say(f"building the build image on {build_base}: {software}", start)
     with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
         checkout = Path(folder) / "checkout"
         _copy(checkout, wheels)
+        (checkout / "VERSION").write_text(origin.version + "\n", encoding="utf-8")
         (checkout / "REVISION").write_text(origin.revision + "\n", encoding="utf-8")
         arguments = {
             **_based(build_base),
@@ -198,42 +232,20 @@ def _based(base: str) -> dict[str, str]:
     return {"bootstrap": agent, "base": name} if separator else {"bootstrap": "localimage", "base": base}
 
 
-def _wheels(start: float) -> Path:
-    """Return the folder of the Python packages that setup/requirements.lock pins."""
+def _wheels(start: float, mirror: Path | None) -> Path:
+    """Return the folder of the Python packages of an image: the mirror's, or one that pip fills."""
+    if mirror is not None and (mirror / "wheels").is_dir():
+        return mirror / "wheels"
     lock = ROOT / "setup" / "requirements.lock"
-    version = PACKAGES["debian"]["python"]
     key = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
-    folder = STORE / f"wheels-{version}-{platform.machine()}-{key}"
-    if folder.is_dir():
-        return folder
-    say(f"downloading the Python packages of setup/requirements.lock for Python {version}", start)
-    platforms = [f"--platform=manylinux_2_{n}_{platform.machine()}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
-    with (
-        tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as scratch,
-        atomic_files.replacing(folder) as partial,
-    ):
-        requirements = Path(scratch, "requirements.txt")
-        requirements.write_text(locked_for(version, lock.read_text(encoding="utf-8")), encoding="utf-8")
-        partial.mkdir()
-        argv = [sys.executable, "-m", "pip", "download", "-q", "--require-hashes", "--no-deps"]
-        argv += ["--only-binary=:all:", f"--python-version={version}", *platforms, "-r", str(requirements)]
-        call(*argv, "-d", partial)
-    return folder
-
-
-def locked_for(version: str, lock: str) -> str:
-    """Return the entries of a lock file whose markers hold for Python *version* (as in 3.11), without the markers.
-
-    pip download evaluates markers for the interpreter that runs it, whatever --python-version says.
-    """
-    python = {"python_version": version, "python_full_version": f"{version}.0"}
-    entries = []
-    for entry in re.split(r"\n(?=\S)", lock.strip()):
-        pinned, hashes = entry.split(" \\\n", 1)
-        requirement = Requirement(pinned)
-        if requirement.marker is None or requirement.marker.evaluate(python):
-            entries.append(f"{pinned.partition(' ;')[0]} \\\n{hashes}\n")
-    return "".join(entries)
+    folder = STORE / f"wheels-{platform.machine()}-{key}"
+    if not folder.is_dir():
+        try:
+            with atomic_files.replacing(folder) as partial:
+                sources.fill_wheels(ROOT, partial, None, say=lambda text: say(text, start))
+        except sources.Wrong as error:
+            raise CannotBuild(str(error)) from error
+    return folder / "wheels"
 
 
 def _copy(checkout: Path, wheels: Path) -> None:
@@ -246,7 +258,7 @@ def _copy(checkout: Path, wheels: Path) -> None:
             shutil.copytree(ROOT / part, checkout / part, ignore=ignored)
     for name in FILES:
         shutil.copy2(ROOT / name, checkout / name)
-    shutil.copytree(wheels, checkout / "wheels", copy_function=os.link)
+    shutil.copytree(wheels, checkout / "wheels")
 
 
 def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch: Path, *options: str) -> None:
@@ -265,6 +277,38 @@ def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch
         raise CannotBuild(f"{definition.name} cannot be built ({log}): {' | '.join(lines[-3:])}")
 
 
+def _assemble(sandbox: Path, image: Path, date: int) -> None:
+    """Write the image of a *sandbox*, in which no date is later than *date*: the same files give the same bytes.
+
+    ``apptainer build`` states the time of the build in a label and in the image's header, and draws an identifier.
+    """
+    labels = sandbox / ".singularity.d" / "labels.json"
+    stated = json.loads(labels.read_text(encoding="utf-8"))
+    of_build = ("org.label-schema.build-date", "org.label-schema.usage.singularity.deffile.from")
+    kept = {key: value for key, value in stated.items() if key not in of_build}
+    labels.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    files = sandbox.with_name("files.squashfs")
+    options = shlex.split(os.environ.get("APPTAINER_MKSQUASHFS_ARGS", ""))
+    call("mksquashfs", sandbox, files, "-noappend", "-no-progress", "-quiet", "-all-root", *options)
+    machine = {"x86_64": "2", "aarch64": "4"}[platform.machine()]
+    kind = ("--datatype", "4", "--parttype", "2", "--partfs", "1", "--partarch", machine, "--groupid", "1")
+    image.unlink(missing_ok=True)
+    call("apptainer", "sif", "new", image)
+    call("apptainer", "sif", "add", *kind, "--alignment", "4096", image, files)
+    with image.open("r+b") as file:
+        _state(file, bytes.fromhex(atomic_files.digest(files))[:16], date)
+
+
+def _state(file: BinaryIO, identifier: bytes, date: int) -> None:
+    """State the identifier and the dates in the header of a SIF, version 01, and in its first descriptor."""
+    times = struct.pack("<2q", date, date)
+    header = file.read(128)
+    (descriptors,) = struct.unpack_from("<q", header, 96)
+    for place, value in ((48, identifier), (64, times), (descriptors + 41, times)):
+        file.seek(place)
+        file.write(value)
+
+
 def _describe(image: Path, version: str, start: float) -> None:
     """Write the checksum and the list of packages beside the image."""
     sha256 = atomic_files.digest(image)
@@ -272,7 +316,8 @@ def _describe(image: Path, version: str, start: float) -> None:
     options = ["--no-privs"] if os.geteuid() == 0 else []
     listing = call("apptainer", "--silent", "exec", *options, "--cleanenv", image, "/bin/sh", "-c", sbom.LISTING)
     packages = sbom.packages(listing)
-    sbom.write(image.with_name(f"{image.name}.spdx.json"), sbom.document(image, sha256, packages, version))
+    date = int(os.environ["SOURCE_DATE_EPOCH"])
+    sbom.write(image.with_name(f"{image.name}.spdx.json"), sbom.document(image, sha256, packages, version, date))
     image.with_name(f"{image.name}.sha256").write_text(f"{sha256}  {image.name}\n", encoding="ascii")
     say(
         f"{image}: {image.stat().st_size / 1e6:.0f} MB, {sbom.kinds(packages)} packages, sha256 {sha256[:16]}…",

@@ -3,8 +3,8 @@
 # Installs firsttouch and its probe from the checkout that contains this script.
 #   containers/install.sh PREFIX PYTHON TARGET
 # Programs go to PREFIX/bin, their data (systems, datasets, checks) to PREFIX/share/firsttouch. TARGET is archspec's
-# name of the instruction set that the rest of PREFIX is built for. The Python packages of setup/requirements.lock come
-# from the folder wheels/ of the checkout if it exists, else from the network.
+# name of the instruction set that the rest of PREFIX is built for. The Python packages come from the folder wheels/ of
+# the checkout or of FIRSTTOUCH_MIRROR.
 set -euo pipefail
 umask 022
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,6 +15,8 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { tail -n 20 "$work/log" >&2; echo "install: $1" >&2; exit 1; }
 
+# hatch-vcs takes the version from Git, which the build image has not.
+[[ ! -f $root/VERSION ]] || export SETUPTOOLS_SCM_PRETEND_VERSION="$(<"$root/VERSION")"
 mkdir -p "$share" "$prefix/bin"
 tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=local.yaml \
     pyproject.toml README.md LICENSE setup src reframe datasets | tar -xf - -C "$share" --no-same-owner
@@ -22,11 +24,8 @@ tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=lo
 "$python" -m venv "$prefix/venv" >"$work/log" 2>&1 || fail "$python cannot make a virtual environment"
 pip=("$prefix/venv/bin/python" -m pip --disable-pip-version-check --no-cache-dir -q)
 wheels=$root/wheels
-if [[ ! -d $wheels ]]; then
-    wheels=$work/wheels
-    "${pip[@]}" download --require-hashes --no-deps --only-binary :all: -r "$share/setup/requirements.lock" \
-        -d "$wheels" >"$work/log" 2>&1 || fail "the Python packages cannot be downloaded: no network, and no folder wheels/"
-fi
+[[ -d $wheels ]] || wheels=${FIRSTTOUCH_MIRROR:-}/wheels
+[[ -d $wheels ]] || { echo "install: no folder of Python's wheels: spack-env/stack.py mirror fills one" >&2; exit 1; }
 # Install the run-time packages only, not all that are locked.
 for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e ${share}[report]"; do
     # shellcheck disable=SC2086  # words
@@ -34,6 +33,9 @@ for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e 
         fail "firsttouch cannot be installed from $wheels"
 done
 "$prefix/venv/bin/python" -m firsttouch.execution.build_info "$root" "$share/origin.json" "$target"
+# Bytecode that does not depend on the times of files, which each build changes.
+find "$prefix" -name __pycache__ -prune -exec rm -rf {} +
+"$prefix/venv/bin/python" -m compileall -q --invalidation-mode unchecked-hash "$prefix" >"$work/log" 2>&1 || true
 "${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be uninstalled"
 for program in firsttouch firsttouch-probe reframe; do
     ln -sf "../venv/bin/$program" "$prefix/bin/$program"

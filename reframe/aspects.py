@@ -29,6 +29,7 @@ if OTHERS:
         @run_after("init")
         def set_command(self):
             self.descr = f"aspect {self.aspect}"
+            self.tags |= {self.aspect}
             self.command = ["measure", self.aspect]
 
         def labels(self, record):

@@ -18,6 +18,7 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
     the PU-sets of several NUMA nodes (98 of 107 on the Opteron).
     """
 
+    tags = {"bandwidth", "production"}
     set_size = parameter(cases().set_sizes())
     largest_set = variable(int, value=1_000_000)
 
@@ -45,6 +46,7 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
 class bandwidth_others(FirstTouchCheck):  # noqa: N801
     """The same kernels by likwid-bench and STREAM, every NUMA node on its own bank: a cross-check of the probe."""
 
+    tags = {"bandwidth", "cross-check"}
     program = parameter(["likwid-bench", "stream"])
     repetitions = 1  # of 20 iterations of likwid-bench, or of STREAM's ten
 

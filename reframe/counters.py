@@ -12,6 +12,7 @@ from firsttouch.benchmarks.checks import ScenarioCheck
 class counters(ScenarioCheck):  # noqa: N801
     """Context switches, migrations, page faults and hardware events of one instance on all PUs."""
 
+    tags = {"counters", "placement"}
     scenario = parameter(
         s for s in cases().scenarios(single=True) if s.startswith(f"1x{len(cases().host.allowed_pus)}-")
     )

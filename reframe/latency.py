@@ -27,6 +27,7 @@ class LatencyCurve(FirstTouchCheck):
 class latency(LatencyCurve):  # noqa: N801
     """A random cycle by the probe, from one PU of a NUMA node to all banks: a row of the matrix."""
 
+    tags = {"latency", "production"}
     pu_node = parameter(cases().pu_nodes())
 
     @run_after("init")
@@ -41,6 +42,7 @@ class latency(LatencyCurve):  # noqa: N801
 class latency_lmbench(LatencyCurve):  # noqa: N801
     """Random accesses by lmbench, every NUMA node to its own bank: a cross-check of the probe."""
 
+    tags = {"latency", "cross-check"}
     repetitions = 1
 
     @run_after("init")
@@ -54,6 +56,8 @@ class latency_lmbench(LatencyCurve):  # noqa: N801
 @rfm.simple_test
 class latency_sequential(LatencyCurve):  # noqa: N801
     """Accesses line by line by the probe (figure 3.1). Prefetchers hide latency, so it is not judged."""
+
+    tags = {"latency"}
 
     @run_after("init")
     def set_command(self):

@@ -12,4 +12,5 @@ from firsttouch.benchmarks.checks import ScenarioCheck
 class placement(ScenarioCheck):  # noqa: N801
     """The time of several instances, each with a replica of the index and a share of the reads."""
 
+    tags = {"placement", "production"}
     scenario = parameter(cases().scenarios(single=False))

@@ -16,6 +16,7 @@ from firsttouch.benchmarks.checks import FirstTouchCheck, ScenarioCheck
 class scaling(ScenarioCheck):  # noqa: N801
     """The time of one instance with a number of threads under a policy."""
 
+    tags = {"scaling", "placement"}
     scenario = parameter(cases().scenarios(single=True))
 
 
@@ -27,6 +28,7 @@ class weak_scaling(FirstTouchCheck):  # noqa: N801
     sets the state of the page cache before each run.
     """
 
+    tags = {"scaling"}
     aligner = parameter(cases().aligners())
     scenario = parameter(cases().weak_scaling())
     dataset = variable(str, value="lambda")

@@ -14,6 +14,7 @@ if site_checks.names():
     class site(FirstTouchCheck):  # noqa: N801
         """A program of the site, under a verified placement."""
 
+        tags = {"site"}
         program = parameter(site_checks.names())
 
         @run_after("init")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the lock file of all sources of an environment, with patches. Run by ``spack python``."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -20,7 +21,11 @@ def sources(package):
         # A file: address is part of the recipe.
         if digest and not fetcher.url.startswith("file:"):
             path = stage.mirror_layout.digest_path or stage.mirror_layout.path
-            yield Source(package.name, version, digest, fetcher.url, path)
+            # Spack names GNU's redirector, which may lead to a mirror that lacks the file.
+            url = re.sub(r"ftpmirror\.gnu\.org(/gnu)?", "ftp.gnu.org/gnu", fetcher.url)
+            if package.name.startswith("py-") and url.endswith(".whl"):
+                url = f"pypi:{package.name.removeprefix('py-')}=={version}"
+            yield Source(package.name, version, digest, url, path)
 
 
 def main():

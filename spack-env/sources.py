@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sources.lock (version, SHA-256 and upstream URL of each source), and the mirror that Spack reads them from."""
+"""sources.lock (version, SHA-256 and upstream URL of each source), and the mirror that Spack reads them from.
+
+The mirror's folder wheels/ has the Python packages of setup/requirements.lock.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +25,10 @@ from typing import Any
 LOCK = Path(__file__).resolve().with_name("sources.lock")
 #: Seconds without a byte after which a download is aborted.
 PATIENCE = 60
+#: The version of Python in images and environments.
+PYTHON = "3.11"
+#: What firsttouch needs in an image or a view: to run, to be built, and Spack's solver.
+EXTRAS = ("report", "build", "spack")
 
 
 class Wrong(Exception):
@@ -30,13 +41,20 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """A source file or patch of a recipe; *path* is its place in a mirror of Spack."""
+    """A source file or patch of a recipe; *path* is its place in a mirror of Spack.
+
+    The *url* ``pypi:NAME==VERSION`` is a wheel of the package index that pip uses.
+    """
 
     name: str
     version: str
     sha256: str
     url: str
     path: str
+
+    def order(self) -> tuple[str, ...]:
+        """Return the key of the order in a lock file."""
+        return (self.name, self.version, self.sha256)
 
 
 def read(lock: Path) -> list[Source]:
@@ -61,7 +79,7 @@ def read(lock: Path) -> list[Source]:
 def _check(source: Source, where: str) -> None:
     if len(source.sha256) != 64 or set(source.sha256) - set("0123456789abcdef"):
         raise Wrong(f"{where}: '{source.sha256}' is not a SHA-256")
-    if not source.url.startswith(("https://", "http://", "ftp://")):
+    if not source.url.startswith(("https://", "http://", "ftp://", "pypi:")):
         raise Wrong(f"{where}: '{source.url}' is not a URL")
     path = Path(source.path)
     if path.is_absolute() or ".." in path.parts or source.sha256 not in path.name:
@@ -110,6 +128,72 @@ def fill(lock: Path, mirror: Path, given: Path | None, only: Sequence[str], *, s
     return 1 if missing else 0
 
 
+def fill_wheels(root: Path, mirror: Path, given: Path | None, *, say: Callable[[str], None]) -> Path:
+    """Put the wheels that firsttouch needs into ``wheels/`` of *mirror*, verified by setup/requirements.lock.
+
+    *root* is the checkout; the files come from the directory *given* or from the package index of pip. Return the
+    folder; raises Wrong with pip's last line.
+    """
+    folder = mirror / "wheels"
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = platform.machine()
+    platforms = [f"--platform=manylinux_2_{n}_{machine}" for n in (36, 34, 31, 28, 27, 24, 17, 12, 5)]
+    with tempfile.TemporaryDirectory() as scratch:
+        requirements = Path(scratch, "requirements.txt")
+        lock = (root / "setup" / "requirements.lock").read_text(encoding="utf-8")
+        requirements.write_text(locked_for(PYTHON, lock, needed("firsttouch", EXTRAS)), encoding="utf-8")
+        words = ["--require-hashes", "--no-deps", "--only-binary=:all:", f"--python-version={PYTHON}", *platforms]
+        words += ["--no-index", "--find-links", str(given)] if given else ["--find-links", str(folder)]
+        _pip(*words, "-r", str(requirements), "-d", str(folder))
+    say(f"{folder}: {len(list(folder.glob('*.whl')))} wheels for Python {PYTHON} on {machine}, verified")
+    return folder
+
+
+def needed(name: str, extras: Sequence[str]) -> set[str]:
+    """Return the packages that *name* with *extras* requires, and those that they require, as installed here."""
+    from importlib import metadata  # noqa: PLC0415  (Spack's own Python runs this module, too)
+
+    from packaging.requirements import Requirement  # noqa: PLC0415
+    from packaging.utils import canonicalize_name  # noqa: PLC0415
+
+    packages: set[str] = set()
+    queue = [(name, tuple(extras))]
+    while queue:
+        package, wanted = queue.pop()
+        try:
+            requires = metadata.requires(package) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for requirement in map(Requirement, requires):
+            chosen = requirement.marker is None or any(
+                requirement.marker.evaluate({"extra": extra}) for extra in (*wanted, "")
+            )
+            key = canonicalize_name(requirement.name)
+            if chosen and (key not in packages or requirement.extras):
+                packages.add(key)
+                queue.append((requirement.name, tuple(requirement.extras)))
+    return packages
+
+
+def locked_for(version: str, lock: str, only: set[str]) -> str:
+    """Return the entries of a lock file for the packages *only* whose markers hold for Python *version*.
+
+    The markers are removed: pip download evaluates them for the interpreter that runs it.
+    """
+    from packaging.requirements import Requirement  # noqa: PLC0415
+    from packaging.utils import canonicalize_name  # noqa: PLC0415
+
+    python = {"python_version": version, "python_full_version": f"{version}.0"}
+    entries = []
+    for entry in re.split(r"\n(?=\S)", lock.strip()):
+        pinned, hashes = entry.split(" \\\n", 1)
+        requirement = Requirement(pinned)
+        holds = requirement.marker is None or requirement.marker.evaluate(python)
+        if holds and canonicalize_name(requirement.name) in only:
+            entries.append(f"{pinned.partition(' ;')[0]} \\\n{hashes}\n")
+    return "".join(entries)
+
+
 @contextlib.contextmanager
 def replacing(place: Path) -> Iterator[Path]:
     """Yield a path beside *place* for a file that takes its place if the block ends without an error.
@@ -149,8 +233,21 @@ def _place(place: Path, sha256: str, get: Callable[[Any], None]) -> None:
 
 
 def _download(url: str, out: Any) -> None:
-    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  (read() accepts only http, https and ftp)
+    if url.startswith("pypi:"):
+        with tempfile.TemporaryDirectory() as folder:
+            _pip("--no-deps", "--only-binary=:all:", url.removeprefix("pypi:"), "-d", folder)
+            _copy(next(Path(folder).iterdir()), out)
+        return
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  (read() accepts no other schemes)
         shutil.copyfileobj(answer, out)
+
+
+def _pip(*words: str) -> None:
+    """Run ``pip download``; raises Wrong with its last line."""
+    argv = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Wrong(f"pip download failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", status=3)
 
 
 def _copy(file: Path, out: Any) -> None:

@@ -5,11 +5,13 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from factories.processes import run_reframe
+from factories.processes import REFRAME, run_reframe
+from firsttouch import paths
 from firsttouch.records import schema
 from firsttouch.systems import draft
 
@@ -246,6 +248,55 @@ def test_what_cannot_be_done_here_is_skipped_with_the_reason(reframe, tmp_path):
     pus = len(os.sched_getaffinity(0))
     reason = f"scenario 4096x-bound: the {pus} PUs that may be used do not divide into 4096 equal parts"
     assert reason in done.output
+
+
+SITE = """\
+site_configuration = {
+    "systems": [{
+        "name": "mycluster", "hostnames": [".*"], "partitions": [{
+            "name": "cpu", "scheduler": "local", "launcher": "local", "environs": ["gnu"],
+            "processor": {"num_cpus": 1}, "extras": {EXTRAS},
+        }],
+    }],
+    "environments": [{"name": "gnu", "cc": "gcc"}],
+}
+"""
+
+
+def test_a_configuration_of_the_site_with_other_names(reframe, tmp_path):
+    site = tmp_path / "site_settings.py"
+    site.write_text(SITE.replace("EXTRAS", "'firsttouch_system': 'local'"))
+    chosen = {"FIRSTTOUCH_PROBE": reframe.probe, "RFM_CONFIG_FILES": str(site)}
+    done = reframe("^topology$", "aspects", system="mycluster", **chosen)
+    assert set(done.results.values()) == {"pass"}, done.output
+    case = done.cases["topology"]
+    assert set(case["tags"]) == {"topology", "quick", "production"}
+    assert case["maintainers"]
+    records = schema.collect(list(tmp_path.rglob("output/mycluster/**/records.jsonl")))
+    assert {(r.system, r.partition) for r in records} == {("local", "cpu")}
+
+
+def test_a_system_of_the_site_without_a_file_is_one_line(tmp_path):
+    site = tmp_path / "site_settings.py"
+    site.write_text(SITE.replace("EXTRAS", ""))
+    argv = [REFRAME, "-C", site, "-c", paths.ROOT / "reframe", "-l", "--system", "mycluster"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1].startswith("firsttouch: error: no system 'mycluster': there are ")
+
+
+def test_stream_is_built_by_spack_from_our_recipe(tmp_path):
+    check = paths.ROOT / "contrib" / "reframe" / "stream_by_spack.py"
+    argv = [REFRAME, "-c", check, "--dry-run", "--system", "local", "-S", "array_size=1000"]
+    env = {**os.environ, "RFM_CONFIG_FILES": str(paths.SETTINGS), "FIRSTTOUCH_OUT": str(tmp_path)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    (script,) = tmp_path.rglob("rfm_build.sh")
+    text = script.read_text()
+    assert "add firsttouch.stream@5.10+openmp stream_array_size=1000" in text
+    (recipes,) = re.findall("repo add (.*)", text)
+    assert (Path(recipes) / "packages" / "stream" / "package.py").is_file()
 
 
 def test_of_an_emulated_host_only_counts_are_compared_with_references(reframe, run_here, tmp_path):

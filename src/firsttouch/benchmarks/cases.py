@@ -19,6 +19,8 @@ from firsttouch.systems.facts import Facts
 
 #: Threads of each process of the multiprocessing baseline.
 BASELINE_THREADS = 16
+#: The key among the extras of ReFrame's partitions that names a system.
+EXTRA = "firsttouch_system"
 
 
 class Cases(Struct, frozen=True, dict=True):
@@ -161,10 +163,24 @@ def topology_of(facts: Facts) -> Topology:
 
 @functools.cache
 def system() -> System:
-    """Return the system that ReFrame was started for."""
+    """Return the system that ReFrame was started for; ends ReFrame with one line if there is no such system.
+
+    A site's own configuration (``reframe -C``) may give it another name, and name the system's file by
+    ``firsttouch_system`` among the extras of a partition.
+    """
     from reframe.core.runtime import runtime  # noqa: PLC0415 - campaigns and measurements do without ReFrame
 
-    return load(runtime().system.name)
+    here = runtime().system
+    names = dict.fromkeys(p.extras[EXTRA] for p in here.partitions if EXTRA in p.extras)
+    try:
+        if len(names) > 1:
+            raise BadInput(f"the partitions of {here.name} name several systems: {', '.join(names)}")
+        return load(next(iter(names), here.name))
+    except BadInput as error:
+        # ReFrame shows a traceback for any other exception.
+        raise SystemExit(
+            f"firsttouch: error: {error}; ReFrame's system '{here.name}' needs a system file"
+        ) from None
 
 
 @functools.cache

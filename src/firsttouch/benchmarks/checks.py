@@ -34,6 +34,9 @@ class OneHost(RunOnlyRegressionTest):
 
     A subclass sets ``executable_opts``, the arguments of ``firsttouch``, before the run phase. Set here in the
     setup phase: ``executable``, ``env_vars``, ``num_tasks``.
+
+    Tags are the aspect (``latency``, ``placement``, …), ``production`` for what judges a host, ``cross-check`` for
+    what other programs measure again, and ``quick`` for what ends within a minute on any host.
     """
 
     #: Where the programs come from: native, apptainer or spack (default: the partition's backend).
@@ -43,6 +46,7 @@ class OneHost(RunOnlyRegressionTest):
 
     valid_systems = ["*"]
     valid_prog_environs = ["*"]
+    maintainers = ["firsttouch developers"]
     exclusive_access = True
     time_limit = "2h"
 
@@ -53,6 +57,9 @@ class OneHost(RunOnlyRegressionTest):
         self.executable = shlex.join(backends.command(*chosen))
         # A scheduler may not pass on the environment that ReFrame was started with.
         self.env_vars[profiles.VARIABLE] = cases().effort.name
+        # Records name the system and the partition.
+        self.env_vars["FIRSTTOUCH_SYSTEM"] = system().name
+        self.env_vars["FIRSTTOUCH_PARTITION"] = self.current_partition.name
         # An exclusive job has all CPUs of its host, however Slurm counts them; a step of srun has to ask for them.
         self.num_tasks = 1
         if self.current_partition.launcher_type.registered_name == "srun":
@@ -254,7 +261,9 @@ def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:
 
     for aspect, benchmark in measure.aspects().items():
         for test in benchmark.tests:
-            yield make_test(test.name, (AspectCheck,), {"aspect": aspect, "test": test}, module=module)
+            production = {"production"} if benchmark.validates and "cross-check" not in test.tags else set()
+            body = {"aspect": aspect, "test": test, "tags": {aspect, *test.tags, *production}}
+            yield make_test(test.name, (AspectCheck,), body, module=module)
 
 
 class ReferenceRun(FirstTouchCheck):

@@ -56,6 +56,7 @@ _TEST = ReframeTest(
     label=_label,
     repetitions=None,
     time_limit="10m",
+    tags=frozenset({"quick"}),
 )
 BENCHMARK = Benchmark(
     _measure,

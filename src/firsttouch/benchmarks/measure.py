@@ -121,6 +121,8 @@ class ReframeTest(Struct, frozen=True):
     #: Timed repetitions of each measurement; None if the aspect is measured once.
     repetitions: int | None = 3
     time_limit: str = "2h"
+    #: Further tags (see :class:`firsttouch.benchmarks.checks.OneHost`).
+    tags: frozenset[str] = frozenset()
 
 
 class Benchmark(Struct, frozen=True):
@@ -381,11 +383,17 @@ def _contention_test(
         lambda cases: 2 * len(cases.contention_threads()) * len(banks(cases)),
         _contention_label,
         repetitions=repetitions,
+        tags=frozenset() if program == probe.NAME else frozenset({"cross-check"}),
     )
 
 
 _TOPOLOGY_TEST = ReframeTest(
-    "topology", lambda _: "topology", least_records=lambda _: 3, repetitions=None, time_limit="5m"
+    "topology",
+    lambda _: "topology",
+    least_records=lambda _: 3,
+    repetitions=None,
+    time_limit="5m",
+    tags=frozenset({"quick"}),
 )
 _CONTENTION_TESTS = (
     # Random accesses, every bank in turn; and sequential ones (copy) on one bank, a cross-check of the probe with

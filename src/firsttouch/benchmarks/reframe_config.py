@@ -158,7 +158,6 @@ def _system(name: str) -> dict[str, Any]:
                     "launcher": "local",
                     "max_jobs": 1,
                     "environs": ["builtin"],
-                    "env_vars": _environment(name, "default"),
                     # If it is empty, ReFrame detects the processor and writes it to a file.
                     "processor": {"num_cpus": os.cpu_count() or 1},
                 }
@@ -188,7 +187,6 @@ def _partition(system: System, partition: Partition) -> dict[str, Any]:
         "time_limit": partition.time_limit,
         "prepare_cmds": list(partition.prepare_cmds),
         "environs": list(partition.environs),
-        "env_vars": _environment(system.name, partition.name),
         "processor": {
             "model": facts.processor,
             "num_cpus": facts.pus,
@@ -200,8 +198,3 @@ def _partition(system: System, partition: Partition) -> dict[str, Any]:
         # The properties that checks may require in ``valid_systems``, such as ``%numa_nodes=8``.
         "extras": {"numa_nodes": facts.numa_nodes, "packages": facts.packages, "pus": facts.pus},
     }
-
-
-def _environment(system: str, partition: str) -> list[list[str]]:
-    """Return the environment variables that name system and partition in a job's records."""
-    return [["FIRSTTOUCH_SYSTEM", system], ["FIRSTTOUCH_PARTITION", partition]]

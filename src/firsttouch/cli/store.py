@@ -25,12 +25,12 @@ def register(subparsers: options.Subparsers) -> None:
     add_action = options.actions(subparsers, "store", EXAMPLES)
     append = add_action("append", "append records to a store, which is created if it does not exist", _append)
     append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
-    options.add(append, "records")
+    options.add(append, "records", "--perflogs")
 
 
 def _append(args: argparse.Namespace) -> int:
     # Whether a record counts is asked when it is read: this host's clock may be wrong.
-    given = replace(inputs.gather(args.records), keeps_future=True)
+    given = replace(inputs.gather(args.records, logs=args.perflogs), keeps_future=True)
     import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
     from firsttouch.records import schema, store  # noqa: PLC0415 - loads the table library

@@ -18,7 +18,7 @@ from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.report import inputs
-from firsttouch.systems.definition import load
+from firsttouch.systems.definition import available, bare, load
 
 #: With more results than these, only hosts that are bad are shown in detail.
 MOST_RESULTS = 200_000
@@ -31,6 +31,7 @@ EXAMPLES = """\
   firsttouch validate --system amd-opteron n1.jsonl n2.jsonl --json
   firsttouch validate --system amd-opteron store/                 a store that hosts append to (Parquet)
   firsttouch validate --system amd-opteron results/ --drain --dry-run
+  firsttouch validate --system mycluster --perflogs perflogs/     ReFrame's logs of any checks
   firsttouch validate --system amd-opteron store/ --explain n7    why it fails, or why it does not
 (`firsttouch campaign run validate` measures this host first.)
 
@@ -46,6 +47,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--system", required=True, help="the system whose references judge")
     options.add(parser, "records", "--strict", "--drain", "--reservation")
     options.add(parser, "--dry-run", help="with --drain: show the commands, run none")
+    options.add(parser, "--perflogs")
     parser.add_argument("--explain", metavar="HOST", help="losses, limits and words of each part of a host")
 
 
@@ -73,8 +75,10 @@ def _only(host: str | None, words: dict[str, Word]) -> dict[str, Word]:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
-    system = load(args.system)
-    fleet, gathered = inputs.judge(args.records, system)
+    if args.perflogs and args.drain:
+        raise BadInput("--perflogs with --drain: a log may not name hosts as Slurm does")
+    system = bare(args.system) if args.perflogs and args.system not in available() else load(args.system)
+    fleet, gathered = inputs.judge(args.records, system, logs=args.perflogs)
     ahead = gathered.ahead(system.name)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity}
     brief = len(fleet.samples.counts) > MOST_RESULTS

@@ -27,7 +27,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.records import schema
+from firsttouch.records import perflogs, schema
 from firsttouch.records.schema import Record, Unread
 from firsttouch.systems.definition import System
 from firsttouch.tools import require_report
@@ -67,6 +67,8 @@ class Gathered(Struct, frozen=True, dict=True):
     since: datetime.datetime | None = None
     keeps_future: bool = False
     dated_ahead: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: The records of ReFrame's performance logs.
+    logged: Sequence[Record] = ()
     clock: Clock = SYSTEM_CLOCK
 
     @cached_property
@@ -86,7 +88,7 @@ class Gathered(Struct, frozen=True, dict=True):
 
     @cached_property
     def _measured(self) -> list[Record]:
-        return [r for seen in self.campaigns for r in campaign_results.measured(seen)]
+        return [*self.logged, *(r for seen in self.campaigns for r in campaign_results.measured(seen))]
 
     @cached_property
     def _parsed(self) -> Sources:
@@ -249,8 +251,8 @@ class Gathered(Struct, frozen=True, dict=True):
         return BadInput(f"no record in {', '.join(map(str, self.paths))}: a run writes them to records.jsonl")
 
 
-def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
-    """Find the inputs among *paths*, without records older than *max_age* seconds.
+def gather(paths: Sequence[Path], max_age: float | None = None, *, logs: bool = False) -> Gathered:
+    """Find the inputs among *paths*, without records older than *max_age* seconds; with *logs*, performance logs.
 
     Raises BadInput for a path that does not exist, and Missing if what reads and judges records is not installed.
     """
@@ -258,6 +260,8 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
     for path in paths:
         if not path.exists():
             raise BadInput("no such file or folder", file=path)
+    if logs:
+        return _of_logs(paths)
     runs = [f for path in paths for f in _run_reports(path)]
     given = [path for path in paths if path not in runs]
     unread: dict[str, Unread] = {}
@@ -284,6 +288,17 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
     return Gathered(paths, sources, without_superseded(campaigns), troubles, unread, since=since)
 
 
+def _of_logs(paths: Sequence[Path]) -> Gathered:
+    """Return the records of performance logs, and print how many rows are left out."""
+    from firsttouch.records.store import find  # noqa: PLC0415 - loads the table library
+
+    records, unread, several = perflogs.read(paths)
+    if several:
+        print(f"firsttouch: left out: {several} values of jobs on several hosts", file=sys.stderr)
+    sources = find([], lambda _: None)
+    return Gathered(paths, sources, (), (), logged=records, unread={str(u): u for u in unread})
+
+
 def _ahead_text(latest: float, now: float) -> str:
     """Return the sentence about records up to a time *latest* that is after *now* (both seconds since 1970)."""
     day = datetime.datetime.fromtimestamp(latest, datetime.UTC).date()
@@ -306,25 +321,25 @@ class Judgement(NamedTuple):
     inputs: Gathered
 
 
-def judge(records: Sequence[Path], system: System) -> Judgement:
+def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Judgement:
     """Judge the hosts of *system* by its references and their fleet, from files, folders, stores, campaigns.
 
     Records of other systems are left out. A host passes only if all its records can be read, and if its campaigns
     have no missing results. Raises BadInput without a record.
     """
-    samples, gathered = of_system(records, system)
+    samples, gathered = of_system(records, system, logs=logs)
     missing = gathered.lost(system.name, samples.hosts)
     return Judgement(
         judged(samples, system, missing=missing, configurations=gathered.newest_configurations), gathered
     )
 
 
-def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gathered]:
+def of_system(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:
     """Return the samples of *system* among *paths*, and print how many records are of others.
 
     Raises BadInput if there is none.
     """
-    gathered = gather(paths)
+    gathered = gather(paths, logs=logs)
     samples = gathered.samples(system.name)
     gathered.refuse_without(system.name, {*samples.hosts, *samples.settings})
     if of_others := gathered.of_others(system.name):

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records from ReFrame's performance logs: three forms, what cannot be read, and a slow host among eight."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from firsttouch.records import perflogs
+
+OLD = (
+    "2020-10-07T10:06:48+01:00|reframe 3.2-dev2 (rev: 84ce07dc)|IMB_Biband on alaska:ib using imb|jobid=8306|"
+    "max_bandwidth=20531.03|Mbytes/sec|ref=0 (l=None, u=None)|num_nodes=2,biband\n"
+)
+#: ReFrame 4: all variables of a check in a row, and a row for each.
+WIDE = (
+    "result|job_completion_time|job_nodelist|name|environ|num_tasks|partition|system|"
+    "triad_value|triad_unit|triad_lower_thres|wait_value|wait_unit|wait_upper_thres\n"
+    "pass|2026-11-29T17:17:56+00:00|n1|Stream %size=2 ~lab:cpu|gnu|1|cpu|lab|90.5|GB/s|-0.1|3|us|None\n"
+    "pass|2026-11-29T17:17:56+00:00|n1,n2|Stream %size=2|gnu|2|cpu|lab|90.5|GB/s|-0.1|3|us|None\n"
+    "pass|2026-11-29T17:17:56+00:00|n1|a text with | in it|gnu|1|cpu|lab|90.5|GB/s|-0.1|3|us|None\n"
+)
+COLUMNS = ("job_completion_time", "display_name", "job_nodelist", "perf_var", "perf_value", "perf_unit")
+LONG = "|".join(f"check_{name}" for name in COLUMNS) + "\n"
+
+
+def test_the_forms_of_reframe_3_and_4(tmp_path):
+    folder = tmp_path / "lab" / "cpu"
+    folder.mkdir(parents=True)
+    (folder / "IMB.log").write_text(OLD + OLD.rstrip() + OLD)
+    (folder / "Stream.log").write_text(WIDE)
+    (folder / "probe.log").write_text(f"{LONG}2026-11-29T17:17:56+01:00|latency %pu_node=0|n1|idle|90|ns\n")
+    records, unread, several = perflogs.read([tmp_path])
+    old, triad, wait, idle = records
+    assert (old.check, old.metric, old.value, old.better) == (
+        "log.IMB_Biband",
+        "max_bandwidth",
+        20531.03,
+        "higher",
+    )
+    assert (old.system, old.partition, old.host, old.time) == (
+        "alaska",
+        "ib",
+        "ib",
+        "2020-10-07T09:06:48.000+00:00",
+    )
+    assert (triad.host, triad.value, triad.unit, triad.better) == ("n1", 90.5, "GB/s", "higher")
+    assert triad.parameters == {"test": "%size=2", "environ": "gnu", "num_tasks": "1"}
+    assert (wait.metric, wait.better) == ("wait", "lower")
+    assert (idle.check, idle.system, idle.partition) == ("log.latency", "lab", "cpu")
+    assert idle.time == "2026-11-29T16:17:56.000+00:00"
+    assert several == 2
+    # Two jobs that end at once may write into one line.
+    lines = [f"{folder / name}: not a row of a performance log" for name in ("IMB.log:2", "Stream.log:4")]
+    assert [str(u.error) for u in unread] == lines
+
+
+@pytest.mark.parametrize(
+    ("unit", "better"),
+    [
+        *((unit, "higher") for unit in ("Mbytes/sec", "ns/day", "Gflops")),
+        *((unit, "lower") for unit in ("hour/ns", "usec", "t[usec]")),
+        *((unit, "neither") for unit in ("%", "kB")),
+    ],
+)
+def test_which_values_are_better_follows_from_the_unit(unit, better):
+    assert perflogs._better(unit, "None", "None") == better
+    assert perflogs._better(unit, "-0.1", "None") == "higher"
+
+
+def test_a_slow_host_is_found_and_no_log_drains(run_cli, tmp_path):
+    random.seed(1)
+    speeds = {f"n{host}": 90 if host < 8 else 81 for host in range(1, 9)}
+    lines = [
+        f"2026-{month:02}-01T12:00:00+00:00|Stream|{host}|triad|{speed * random.gauss(1, 0.004)}|GB/s\n"
+        for month in range(1, 7)
+        for host, speed in speeds.items()
+    ]
+    folder = tmp_path / "lab" / "cpu"
+    folder.mkdir(parents=True)
+    (folder / "Stream.log").write_text(LONG + "".join(lines))
+    done = run_cli("validate", "--system", "lab", "--perflogs", tmp_path, "--json")
+    words = {host["host"]: host["verdict"] for host in json.loads(done.out)["hosts"]}
+    assert words.pop("n8") == "fail"
+    assert "fail" not in words.values()
+    assert done.status == 1
+    done = run_cli("validate", "--system", "lab", "--perflogs", tmp_path, "--drain")
+    assert (done.status, "--perflogs with --drain" in done.err) == (2, True)
