@@ -16,7 +16,10 @@ trap 'rm -rf "$work"' EXIT
 fail() { tail -n 20 "$work/log" >&2; echo "install: $1" >&2; exit 1; }
 
 # hatch-vcs takes the version from Git, which the build image has not.
-[[ ! -f $root/VERSION ]] || export SETUPTOOLS_SCM_PRETEND_VERSION="$(<"$root/VERSION")"
+if [[ -f $root/VERSION ]]; then
+    SETUPTOOLS_SCM_PRETEND_VERSION=$(<"$root/VERSION")
+    export SETUPTOOLS_SCM_PRETEND_VERSION
+fi
 mkdir -p "$share" "$prefix/bin"
 tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=local.yaml \
     pyproject.toml README.md LICENSE setup src reframe datasets | tar -xf - -C "$share" --no-same-owner
