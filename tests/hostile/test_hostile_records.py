@@ -147,40 +147,6 @@ BAD = with_field(host=5) + "\n"
 CAMPAIGN = {"e/c/campaign.json": "{", "e/records.jsonl": ALL}
 
 
-TIMES = {"expected": 2.0, "low": 1.0, "high": 3.0}
-ADVICE = {
-    **{"document": "firsttouch advice", "schema": 1, "host": "n1", "system": "local", "time": GOOD["time"]},
-    **{"aligner": "bwa-mem", "dataset": None, "stop": "settled", "predicted_s": TIMES, "gain": TIMES},
-    **{"recommended": "2x-bound", "default": "1x-default", "memory_options": []},
-}
-
-
-def advice(**changes):
-    """Returns advice with changes of its best scenario's time or of the document."""
-    rows = [
-        {"name": "2x-bound", "state": "recommended", "trials": 1, "reason": "", "seconds": TIMES},
-        {"name": "1x-default", "state": "dropped", "trials": 1, "reason": "", "seconds": TIMES},
-    ]
-    if seconds := changes.pop("seconds", None):
-        rows[0]["seconds"] = dict.fromkeys(TIMES, seconds)
-    return json.dumps({**ADVICE, "scenarios": rows, **changes})
-
-
-#: Name -> the text of a file that is not advice, and the beginning of the message.
-DAMAGED_ADVICE = {
-    "nested": ("[" * 100_000, "not an advice file, because it is not JSON"),
-    "nested-value": (
-        advice(gain=0).replace('"gain": 0', f'"gain": {"[" * 500}{"]" * 500}'),
-        "not an advice file, g",
-    ),
-    "long": (advice(gain="x" * 100_000), "not an advice file, gain: 'xxx"),
-    "long-schema": (advice(schema=10**300), "an advice file of schema 1000"),
-    "no-time": (advice(seconds=1e-320), r"not an advice file, scenarios\[0\].seconds"),
-    "empty": ("", "not an advice file, because it is not JSON"),
-    "Latin-1": (b"\xff", "not UTF-8"),
-}
-
-
 def pipe(folder):
     """Makes a named pipe with records that can be read once."""
     os.mkfifo(folder / "p")
@@ -204,7 +170,6 @@ REFUSED = [
     ("bad line among good ones, append", COMMANDS["append"], "r.jsonl:1: .*host is 5", {"r.jsonl": BAD + ALL}),
     ("other system only", COMMANDS["validate"], "no record of system local: .* of other", {"r.jsonl": OTHER}),
     ("empty file", COMMANDS["validate"], "no record in r.jsonl", {"r.jsonl": b""}),
-    ("damaged advice alone", REPORT, "e/x.advice.json: not an adv.*not JSON", {"e/x.advice.json": "[" * 100_000}),
     ("empty folder", REPORT, "no record in e", folder_of()),
     ("folder that links to itself", REPORT, "no record in e", folder_of(lambda e: (e / "e").symlink_to("."))),
     ("a device", [*VALIDATE, "/dev/zero"], "/dev/zero: a device", {}),
@@ -225,15 +190,6 @@ REPORTED = [
         {"r.jsonl": ALL, "s.jsonl": BAD + ALL},
     ),
     ("a bad campaign", REPORT, 2, "left out: .*e/c/campaign.json: ", CAMPAIGN),
-    (
-        *("damaged advice", REPORT, 2),
-        [
-            *(rf"left out: e/{n}/x\.advice\.json:(?:1:)? {s}.{{0,400}}\n" for n, (_, s) in DAMAGED_ADVICE.items()),
-            "vm",
-        ],
-        {**{f"e/{n}/x.advice.json": text for n, (text, _) in DAMAGED_ADVICE.items()}, "e/records.jsonl": ALL},
-    ),
-    ("a pipe as advice", REPORT, 0, "report: out", folder_of(good, lambda e: os.mkfifo(e / "x.advice.json"))),
     (
         *("a nested run report", REPORT, 0, "report: out"),
         {"e/run.json": '{"session_info":' + "[" * 100_000, "e/records.jsonl": ALL},

@@ -302,7 +302,6 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("plan", "--aligner", "nobody"),
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
         ("run", "--"),
-        ("advise", "--save", "o.advice.json", "--", "sort", "r"),
         ("run", "1x-default", "--aligner", "nobody"),
         ("run", "1x-default", "--aligner", "bwa-mem", "--reads", "r", "--index", "i"),
         ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--reads", "r"),

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guideline in a report: the choice, its gain, the alternatives, and the dropped scenarios with reasons."""
 
-import json
 import random
 
 import pytest
 from msgspec.structs import replace
 
 from factories.host_records import Machine, built_report
-from firsttouch.advice import advice_text
-from firsttouch.cli import advise as command
-from firsttouch.errors import BadInput
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
 from firsttouch.report.gains import gains
@@ -59,11 +55,7 @@ def test_the_fastest_scenario_is_chosen_with_its_gain_and_all_alternatives(tmp_p
     guides, page, ticket = choices(tmp_path, [SLOW, FAST, few])
     assert [(g["system"], g["aligner"]) for g in guides] == [("amd-opteron", "snap")]
     choice = guides[0]["choices"][0]
-    assert (choice["source"], choice["recommended"], choice["default"]) == (
-        "measured",
-        "8x8-bound",
-        "1x64-default",
-    )
+    assert (choice["recommended"], choice["default"]) == ("8x8-bound", "1x64-default")
     assert choice["gain"] == {
         "value": pytest.approx(41 / 10.2),
         "low": pytest.approx(40 / 10.5),
@@ -118,9 +110,7 @@ def test_several_choices_have_one_recommendation_with_its_reason(tmp_path, agree
         run("8x8-bound", *(fast if agree else slow), instances=8, rate=True),
     ]
     guides, page, ticket = choices(tmp_path, [SLOW, FAST, *rates])
-    assert len({c["recommended"] for c in guides[0]["choices"] if c["source"] == "measured"}) == (
-        1 if agree else 2
-    )
+    assert len({c["recommended"] for c in guides[0]["choices"]}) == (1 if agree else 2)
     (of_runs, of_rates) = ("8x8-bound", "8x8-bound" if agree else "1x64-default")
     assert guides[0]["recommended"] == of_rates
     why = "all 2 inputs agree" if agree else f"; others differ: {of_runs} (measured"
@@ -267,102 +257,11 @@ def test_without_a_default_run_there_is_no_gain(tmp_path):
     assert "no valid default run" in choice["reason"]
 
 
-def test_guidelines_rest_on_measurements_and_advice_only(tmp_path):
+def test_guidelines_rest_on_measurements_only(tmp_path):
     """Published times of the same system and aligner were measured on other hosts, with other programs."""
     guides, page, _ = choices(tmp_path, [SLOW, FAST])
-    assert [c["source"] for g in guides for c in g["choices"]] == ["measured"]
+    assert len([c for g in guides for c in g["choices"]]) == 1
     assert "published" not in page
-
-
-def advice(**changes):
-    times = {"expected": 10.0, "low": 9.0, "high": 11.0}
-    slow = {"expected": 20.0, "low": 18.0, "high": 22.0}
-    row = {"instances": 1, "threads": 8, "policy": "original", "trials": 2, "reason": ""}
-    return {
-        **advice_text.header(),
-        "aligner": "snap",
-        "dataset": None,
-        "recommended": "2x32-bound",
-        "default": "1x64-default",
-        "predicted_s": times,
-        "gain": {"expected": 2.0, "low": 1.7, "high": 2.3},
-        "interval": 0.9,
-        "stop": "settled",
-        "memory_options": [],
-        "scenarios": [
-            {**row, "name": "1x64-default", "state": "dropped", "seconds": slow, "reason": "slower"},
-            {**row, "name": "2x32-bound", "state": "recommended", "instances": 2, "seconds": times},
-            {**row, "name": "1x64-interleave", "state": "failed", "seconds": slow, "reason": "invalid, 9 %"},
-            {"name": "8x8-bound", "trials": 0, "seconds": None, "state": "infeasible", "reason": "no room"},
-        ],
-        **changes,
-    }
-
-
-def test_stored_advice_is_shown(tmp_path):
-    (tmp_path / "results" / "deep").mkdir(parents=True)
-    brought = {"expected": 1.25, "low": 1.1, "high": 1.4}
-    options = [{"name": "thp", "gain": brought, "reason": ""}, {"name": "huge", "gain": None, "reason": "none"}]
-    document = advice(host="n7", memory_options=options)
-    advice_text.write(document, tmp_path / "results" / "deep" / "mine.advice.json")
-    guides, page, _ = choices(tmp_path, [], advice=advice_text.find([tmp_path / "results"]))
-    (choice,) = guides[0]["choices"]
-    assert (choice["source"], choice["recommended"]) == ("advised", "2x32-bound")
-    assert "host n7" in choice["title"]
-    assert choice["reason"].endswith("the best scenario without them: thp 1.25x (1.10x to 1.40x)")
-    assert [(a["scenario"], a["value"]["value"]) for a in choice["alternatives"]] == [
-        ("2x32-bound", 10.0),
-        ("1x64-default", 20.0),
-    ]
-    assert {d["scenario"]: d["reason"] for d in choice["dropped"]} == {
-        "1x64-interleave": "invalid, 9 %",
-        "8x8-bound": "no room",
-    }
-    assert "2.00x as fast as 1x64-default (1.70x to 2.30x, 90 % interval)" in page
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "it is not JSON"),
-        ("[]", "not an advice file: write it again"),
-        ('{"document": "firsttouch advice", "schema": 9}', "this version reads 1"),
-        (json.dumps({k: v for k, v in advice().items() if k != "gain"}), "key 'gain'"),
-        (json.dumps(advice(gain={"expected": "2"})), "not an advice file, gain"),
-    ],
-)
-def test_a_file_that_is_not_an_advice_is_named(tmp_path, text, message):
-    file = tmp_path / "my.advice.json"
-    file.write_text(text)
-    with pytest.raises(BadInput, match=message) as caught:
-        advice_text.find([tmp_path])
-    assert str(file) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("a.json", "must end in advice.json"),
-        ("file/advice.json", "file is not a writable folder"),
-        ("file/no/advice.json", "file is not a writable folder"),
-    ],
-)
-def test_a_place_that_cannot_store_the_advice_is_reported_before_any_work(tmp_path, monkeypatch, name, message):
-    monkeypatch.setattr(command.options, "request", lambda *_: pytest.fail("work was begun"))
-    from firsttouch import cli  # noqa: PLC0415
-
-    (tmp_path / "file").touch()
-    args = cli.parser().parse_args(["advise", "--aligner", "snap", "--save", str(tmp_path / name)])
-    with pytest.raises(BadInput, match=message):
-        args.run(args)
-
-
-def test_the_folder_of_an_advice_is_made(tmp_path):
-    file = tmp_path / "results/new/my.advice.json"
-    advice_text.check(file)
-    assert not file.parent.exists()
-    advice_text.write(advice(), file)
-    assert advice_text.find([tmp_path]) == [advice_text.read(file)]
 
 
 def test_a_bad_host_makes_no_guideline_of_another_system(tmp_path):

@@ -1,30 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The advice as a JSON document, as text and as a stored file, ``*advice.json``.
+"""The advice as a JSON document and as text.
 
 The document says what to use, what it gains, and why every other scenario is not recommended.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 import firsttouch
-from firsttouch import documents
 from firsttouch.advice.costs import interval
 from firsttouch.advice.posterior import Belief
 from firsttouch.advice.trials import Advice
-from firsttouch.errors import BadInput
-from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
 from firsttouch.scenarios import memory_options
 
-#: The document's type, by which a report recognizes it; raise SCHEMA when a key changes its meaning.
+#: The document's type; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch advice"
 SCHEMA = 1
 
@@ -53,7 +47,7 @@ def reason(advice: Advice, number: int) -> str:
 
 
 def header() -> dict[str, Any]:
-    """Return the first keys of a stored advice; host, system, partition and time are those of a new record."""
+    """Return the first keys of a document; host, system, partition and time are those of a new record."""
     names = ("host", "system", "partition", "time")
     now = {f.name: f.default_factory() for f in fields(Record) if f.name in names and callable(f.default_factory)}
     return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **now}
@@ -210,94 +204,3 @@ def option_lines(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def _spread(value: dict[str, float], unit: str) -> str:
     return f"{value['expected']:.3g}{unit} ({value['low']:.3g} to {value['high']:.3g}{unit}, 90 % interval)"
-
-
-# ----------------------------------------------------------------------
-# Stored advice
-
-#: Suffix of the names of files with an advice.
-SUFFIX = "advice.json"
-
-#: Seconds, or a ratio of them: within these limits the quotient of any two is finite.
-_Number = Annotated[float, Meta(ge=1e-100, le=1e100)]
-
-
-class _Interval(Struct, forbid_unknown_fields=True):
-    expected: _Number
-    low: _Number
-    high: _Number
-
-
-class _Row(Struct):
-    name: str
-    state: Literal["recommended", "dropped", "failed", "infeasible"]
-    reason: str
-    trials: Annotated[int, Meta(ge=0, lt=2**31)]
-    seconds: _Interval | None
-
-
-class _Option(Struct):
-    name: str
-    gain: _Interval | None
-
-
-class _Document(Struct):
-    """The part of a :func:`document` that a report needs."""
-
-    host: str
-    system: str
-    time: str
-    aligner: str
-    recommended: str
-    default: str
-    stop: str
-    dataset: str | None
-    gain: _Interval | None
-    predicted_s: _Interval | None
-    scenarios: list[_Row]
-    memory_options: list[_Option]
-
-
-def _refuse(error: BadInput) -> None:
-    raise error
-
-
-def find(paths: Iterable[Path], on_unread: Callable[[BadInput], object] = _refuse) -> list[dict[str, Any]]:
-    """Return the advice of all files ``*advice.json`` among *paths* and below its folders, in this order.
-
-    *on_unread* is called with the error of such a file that has other contents; the default raises it.
-    """
-    documents_read = []
-    for path in paths:
-        files = filter(Path.is_file, sorted(path.rglob(f"*{SUFFIX}"))) if path.is_dir() else [path]
-        for file in files:
-            if file.name.endswith(SUFFIX):
-                try:
-                    documents_read.append(read(file))
-                except BadInput as error:
-                    on_unread(error)
-    return documents_read
-
-
-def read(file: Path) -> dict[str, Any]:
-    """Return the document in *file*; raises BadInput if it is not an advice."""
-    what, again = (
-        "an advice file",
-        f"write it again with `firsttouch advise … --save {file.name}`, or rename the file",
-    )
-    return documents.read_json(file, what, document=DOCUMENT, schema=SCHEMA, form=_Document, again=again)
-
-
-def write(document: dict[str, Any], file: Path) -> None:
-    """Write an advice to *file* atomically; raises BadInput if it cannot be written."""
-    try:
-        atomic_files.write(file, json.dumps(document, indent=2) + "\n", creates=True)
-    except OSError as error:
-        raise BadInput(f"cannot be written: {error.strerror}", file=file) from error
-
-
-def check(file: Path) -> None:
-    """Raise BadInput if an advice could not be written to *file*; called before any long work."""
-    if not file.name.endswith(SUFFIX):
-        raise BadInput(f"the name must end in {SUFFIX}, so that a report finds it", file=file)
-    atomic_files.check_place(file, creates=True)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.advice import advice_text, auto, saved
@@ -38,19 +37,17 @@ Document = dict[str, Any]
 class Choices(Struct, frozen=True):
     """What is tried: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
 
-    *rates* are the bandwidths (GB/s) of (NUMA node, bank) that the interleave weights of the kernel must follow.
     With *share_host*, other runs on this host are not waited for.
     """
 
     policies: str = "usual"
     options: str = "all"
     threads: int | None = None
-    rates: Mapping[tuple[int, int], float] = field(default_factory=dict)
     share_host: bool = False
 
     def planned(self, need: Need | None = None) -> Plan:
         """Return this host's plan for instances of that memory *need*."""
-        return plan(load(), need, threads=self.threads, policies=self.policies, rates=self.rates)
+        return plan(load(), need, threads=self.threads, policies=self.policies)
 
 
 def _offered(
@@ -77,11 +74,10 @@ def of_aligner(
     budget: float,
     *,
     say: Say,
-    save: Path | None = None,
 ) -> Document:
     """Try scenarios on samples of the reads, which cost at most the part *budget* of the whole run; see advise.
 
-    The advice is also written to *save*. Raises BadInput, Missing or RunFailed.
+    Raises BadInput, Missing or RunFailed.
     """
     aligner = asked.aligner
     size = aligner.index_bytes(asked.index)
@@ -97,8 +93,6 @@ def of_aligner(
         for line in advice_text.lines(document):
             say(line)
         document = {**advice_text.header(), "aligner": aligner.label, "dataset": asked.dataset, **document}
-        if save:
-            advice_text.write(document, save)
         if advice.belief is not None and advice.compared:
             total = max(s.instances * s.threads for s in planned.scenarios)
             key = saved.of_aligner(load(), aligner, asked.index, threads=total, mates=work.reads.mates)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +13,6 @@ from tabulate import tabulate
 from firsttouch.advice import advice_text, advising, auto, saved
 from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.cli import options
-from firsttouch.cli.topology import measured_rates
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import say
 from firsttouch.genomics.command_line import calls_aligner, parse
@@ -25,7 +23,7 @@ from firsttouch.units import format_bytes
 EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
   firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --json
-  firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
+  firsttouch advise --aligner bwa-mem --dataset lambda --budget 1
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz -- -Y -R '@RG\\tID:a\\tSM:b'
   firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
   firsttouch advise --repetitions 5 -- ./program --its-option
@@ -50,8 +48,6 @@ def register(subparsers: options.Subparsers) -> None:
     part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
     budget = f"part of the whole run that trials may cost, such as 0.1 or 10%% (default: {auto.BUDGET})"
     options.add(parser, "--budget", type=part, default=auto.BUDGET, help=budget)
-    save = "store the advice as …advice.json, for `firsttouch report`"
-    parser.add_argument("--save", type=Path, metavar="FILE", help=save)
     runs = "runs of PROGRAM under each promising scenario (default: 3)"
     options.add(parser, "--repetitions", default=3, help=runs)
     options.add(parser, "--timeout", "--share-host")
@@ -70,8 +66,6 @@ def run(args: argparse.Namespace) -> int:
         return _aligner(args)
     if not args.program:
         raise BadInput("--aligner or -- PROGRAM is needed")
-    if args.save:
-        raise BadInput("--save stores the advice for an aligner: it needs --aligner")
     return _program(args.program, args)
 
 
@@ -94,13 +88,11 @@ def _program(program: Sequence[str], args: argparse.Namespace) -> int:
 
 
 def _aligner(args: argparse.Namespace) -> int:
-    if args.save:
-        advice_text.check(args.save)
     asked = options.request(InputRequest, args)
     asked.with_options.version()
     given = asked.inputs()
-    atomic_files.refuse_overwriting([args.save] if args.save else [], given.paths())
-    document = advising.of_aligner(given, _choices(args), args.budget, say=say, save=args.save)
+    atomic_files.refuse_overwriting([], given.paths())  # by the standard output
+    document = advising.of_aligner(given, _choices(args), args.budget, say=say)
     _print(document, as_json=args.json)
     return 0
 
@@ -111,7 +103,6 @@ def _choices(args: argparse.Namespace) -> advising.Choices:
         policies=args.policies,
         options=args.options,
         threads=args.threads,
-        rates=measured_rates(load()),
         share_host=args.share_host,
     )
 

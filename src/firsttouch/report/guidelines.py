@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
@@ -32,14 +31,13 @@ USE, DEFAULT = "use this", "default"
 class Alternative(Struct, frozen=True):
     """A scenario with its time or rate (*value*) and its *gain*, the speed-up over the default run.
 
-    *repetitions* is the number of runs or trials on all *hosts*. The value of an untried scenario is its
-    prediction.
+    *repetitions* is the number of runs on all *hosts*.
     """
 
     scenario: str
     shape: str
     policy: str
-    value: Interval | None
+    value: Interval
     repetitions: int
     gain: Interval | None
     note: str = ""
@@ -53,7 +51,6 @@ class Choice(Struct, frozen=True):
     size of the input (0: unknown).
     """
 
-    source: str
     title: str
     chosen: str
     default: str
@@ -69,13 +66,13 @@ class Choice(Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            **attributes(self, "source", "title", "default", "reason", "interval", "unit"),
+            **attributes(self, "title", "default", "reason", "interval", "unit"),
             "recommended": self.chosen,
             "gain": self.gain and self.gain.to_dict(),
             "alternatives": [
                 {
                     **attributes(a, "scenario", "repetitions", "hosts", "note"),
-                    "value": a.value and a.value.to_dict(),
+                    "value": a.value.to_dict(),
                     "gain": a.gain and a.gain.to_dict(),
                 }
                 for a in self.alternatives
@@ -85,7 +82,7 @@ class Choice(Struct, frozen=True):
 
 
 # ----------------------------------------------------------------------
-# Choices from records and stored advice.
+# Choices from records.
 
 #: (system, aligner), and a choice for them.
 Keyed = tuple[tuple[str, str], Choice]
@@ -97,8 +94,6 @@ _ByHost = dict[str, list[Record]]
 
 #: The most hosts without a default run that are named.
 _NAMED = 4
-#: The keys of an interval in stored advice.
-_ENDS = ("expected", "low", "high")
 _UNSURE = "with one repetition each, the uncertainty is unknown"
 
 
@@ -150,7 +145,7 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
     usual = scenarios.get(default) if default else None
     record = next(r for of_host in kept.values() for r in of_host.values())
     lower = record.better == "lower"
-    ordered = sorted(scenarios.values(), key=lambda s: s.value.value if s.value else math.inf, reverse=not lower)
+    ordered = sorted(scenarios.values(), key=lambda s: s.value.value, reverse=not lower)
     best = ordered[0]
     chosen = best if usual is None or best.gain is None or best.gain.clear else usual
     why = _why(ordered, chosen, usual, interval)
@@ -160,7 +155,6 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
     # Without a name, a scenario may be that of several runs.
     notes = {id(usual): DEFAULT, id(chosen): USE}
     return Choice(
-        "measured",
         _title(record, len(hosts)),
         chosen.scenario,
         usual.scenario if usual else "",
@@ -267,64 +261,12 @@ def _why(ordered: Sequence[Alternative], chosen: Alternative, default: Alternati
     return f"{reason}; {_UNSURE}" if best.repetitions == 1 else reason
 
 
-def advised(documents: Iterable[Mapping[str, Any]]) -> Iterator[Keyed]:
-    """Yield the choice of each stored advice (see firsttouch.advice.advice_text)."""
-    for d in sorted(documents, key=lambda d: (d["aligner"], d["host"], d["time"])):
-        yield (str(d["system"]), str(d["aligner"])), _of_advice(d)
-
-
-def _of_advice(document: Mapping[str, Any]) -> Choice:
-    from firsttouch.advice.advice_text import STOPS  # noqa: PLC0415 - imports what trials need
-
-    rows = document["scenarios"]
-    kept = [r for r in rows if r["state"] in {"recommended", "dropped"}]
-    kept.sort(key=lambda r: (r["state"] != "recommended", r["seconds"]["expected"] if r["seconds"] else math.inf))
-    day = str(document["time"])[:10]
-    notes = {document["default"]: DEFAULT, document["recommended"]: USE}
-    seconds = {r["name"]: Interval(*(r["seconds"][end] for end in _ENDS)) for r in rows if r["seconds"]}
-    usual = seconds.get(document["default"])
-    gains = {name: SAME if time is usual else usual.over(time) for name, time in seconds.items()} if usual else {}
-    reason = f"the shortest expected time; {STOPS.get(document['stop'], document['stop'])}"
-    brought = [
-        f"{clean(row['name'])} {times(row['gain']['expected'])} ({times(row['gain']['low'])} to "
-        f"{times(row['gain']['high'])})"
-        for row in document["memory_options"]
-        if row["gain"]
-    ]
-    if brought:
-        reason += f"; the gains of memory options over the best scenario without them: {listed(brought)}"
-    return Choice(
-        "advised",
-        clean(f"advised, {document['dataset'] or 'own reads'}, host {document['host']}, {day}"),
-        document["recommended"],
-        document["default"],
-        reason,
-        document["gain"] and Interval(*(document["gain"][end] for end in _ENDS)),
-        "90 % interval",
-        "expected time",
-        "s",
-        tuple(
-            Alternative(
-                clean(row["name"]),
-                f"{row['instances']} x {row['threads']}" if "threads" in row else "",
-                clean(str(row.get("policy", ""))),
-                seconds.get(row["name"]),
-                row["trials"],
-                gains.get(row["name"]),
-                notes.get(row["name"], "" if row["trials"] else "not tried"),
-            )
-            for row in kept
-        ),
-        tuple((r["name"], r["reason"]) for r in rows if r["state"] in {"failed", "infeasible"}),
-    )
-
-
 # ----------------------------------------------------------------------
-# Guidelines. Measured scenarios and stored advice stay separate, because their inputs differ.
+# Guidelines.
 
 
 class Guideline(Struct, frozen=True):
-    """The choices for an aligner on a system, one for each dataset and source, the most certain source first."""
+    """The choices for an aligner on a system, one for each dataset."""
 
     system: str
     aligner: str
@@ -345,7 +287,7 @@ class Guideline(Struct, frozen=True):
 
     @property
     def deciding(self) -> Choice:
-        """The choice that is recommended: a known gain counts first, then a measured one, then the most reads."""
+        """The choice that is recommended: a known gain counts first, then the most reads."""
         return max(self.choices, key=_weight)
 
     @property
@@ -359,13 +301,13 @@ class Guideline(Struct, frozen=True):
         return f"by {first.title}, as measured gains of the most reads decide; others differ: {differing}"
 
 
-def _weight(choice: Choice) -> tuple[bool, bool, int]:
-    return choice.gain is not None, choice.source == "measured", choice.reads
+def _weight(choice: Choice) -> tuple[bool, int]:
+    return choice.gain is not None, choice.reads
 
 
-def guidelines(views: Sequence[HostView], advice: Sequence[Mapping[str, Any]]) -> list[Guideline]:
-    """Return the guideline of every system and aligner with measurements or advice, ascending."""
-    by_key = grouped((*measured(views), *advised(advice)), lambda item: item[0])
+def guidelines(views: Sequence[HostView]) -> list[Guideline]:
+    """Return the guideline of every system and aligner with measurements, ascending."""
+    by_key = grouped(measured(views), lambda item: item[0])
     return [Guideline(*key, tuple(choice for _, choice in items)) for key, items in sorted(by_key.items())]
 
 

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -89,7 +89,6 @@ def build(
     references: References | None = None,
     verdicts: Sequence[HostVerdict] = (),
     common_losses: Mapping[str, CommonLoss | None] = MappingProxyType({}),
-    advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
     fleet_page: str = "",
@@ -98,10 +97,9 @@ def build(
     """Write the report of *records* into the existing folder *out*; return its summary.
 
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
-    loss that most hosts of a system share, or None, by system. *advice* is the result of
-    :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *fleet_page* is the
-    address of the fleet's page, if this one belongs to it. *generated* is the time that the pages state (default:
+    loss that most hosts of a system share, or None, by system. *drawn* are the hosts with figures (default: all);
+    guidelines use the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs
+    to it. *generated* is the time that the pages state (default:
     now); the same arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or
     the XML is not a topology.
     """
@@ -110,7 +108,7 @@ def build(
         *problems,
         *(Problem(f"references of {name}", "failed", loss.text, check="") for name, loss in shared.items()),
     ]
-    if not records and not problems and not advice:
+    if not records and not problems:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
     all_views = model.split(records, problems, host)
@@ -123,7 +121,7 @@ def build(
         # Problems that belong to no host are in several views.
         problems=tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems)))),
         verdicts=of_verdicts.worst_first(verdicts),
-        guidelines=guidelines.guidelines(all_views, advice),
+        guidelines=guidelines.guidelines(all_views),
         references=references,
         timeline=timeline,
         fleet_page=fleet_page,

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from firsttouch import paths
-from firsttouch.advice import advice_text
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
@@ -22,7 +21,6 @@ from firsttouch.judge.history import changes
 from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
-from firsttouch.records.schema import Unread
 from firsttouch.report import FEW_HOSTS, campaign_report, guidelines, inputs, model, summary
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
@@ -117,21 +115,16 @@ def report_of(
     Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None
-    damaged: list[BadInput] = []
-    advice = advice_text.find(records, damaged.append)
-    kept = [path for path in records if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
-    gathered = inputs.gather(kept, max_age)
-    # Advice is no record of any host: the records of all hosts are complete without it.
-    gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
+    gathered = inputs.gather(records, max_age)
     samples = gathered.samples()
     if described is not None:
         gathered.refuse_without(described.name, samples.by_system(described.name)[described.name].hosts)
     if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
-        return _of_few(gathered, samples, described, advice, topology_xml), gathered
+        return _of_few(gathered, samples, described, topology_xml), gathered
     fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
     histories = {f.system.name: changes(f.samples, configurations) for f in fleets}
-    guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
+    guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None))
 
     def write(out: Path) -> Fleet:
         newest = {host: steps[-1] for host, steps in configurations.items()}
@@ -193,12 +186,11 @@ def _of_few(
     gathered: Gathered,
     samples: SamplesTable,
     described: System | None,
-    advice: list[dict[str, object]],
     xml: str | None,
 ) -> Callable[[Path], Summary]:
     records = gathered.records()
     problems = _problems(gathered)
-    if not records and not advice and len(problems) == len(gathered.unread):
+    if not records and len(problems) == len(gathered.unread):
         raise gathered.nothing()
     verdicts, common_losses = [], {}
     if described is not None:
@@ -214,7 +206,6 @@ def _of_few(
         references=model.references_of(described),
         verdicts=verdicts,
         common_losses=common_losses,
-        advice=advice,
         timeline=_timeline(samples, gathered),
     )
 
