@@ -247,7 +247,6 @@ HEAVY = (
     ("report", "m.jsonl", "-o", "report"),
     ("baseline", "m.jsonl", "--system", "amd-opteron"),
     ("store", "append", "store", "m.jsonl"),
-    ("topology", "--export", "json", "m.jsonl"),
     ("characterize",),
     ("fleet", "tend"),
     ("campaign", "run", "validate"),

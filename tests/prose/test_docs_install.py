@@ -11,10 +11,6 @@ from types import CodeType, FunctionType, ModuleType
 
 from documented import ROOT
 from firsttouch import cli, tools
-from firsttouch.cli import topology
-
-#: What goes on without the extra.
-OPTIONAL = frozenset({topology.measured_rates})
 
 
 def actions(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -45,7 +41,7 @@ def called(function: FunctionType) -> Iterator[FunctionType]:
 
 def needs_report(run: FunctionType) -> bool:
     """Return whether what a command calls may end in the demand for the extra."""
-    seen, to_follow = {run, *OPTIONAL}, [run]
+    seen, to_follow = {run}, [run]
     while to_follow:
         new = {*called(to_follow.pop())} - seen
         if tools.require_report in new:

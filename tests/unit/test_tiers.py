@@ -4,12 +4,9 @@
 import pytest
 from msgspec.structs import replace
 
-from factories.host_records import matrix_records
-from firsttouch.cli import topology
 from firsttouch.errors import CannotHere
 from firsttouch.execution.placement_check import Observed, verify
 from firsttouch.host.topology import NumaNode, Pu, Topology
-from firsttouch.records.schema import append
 from firsttouch.scenarios import placement, tiers
 from firsttouch.scenarios.placement import plan
 
@@ -93,23 +90,6 @@ def weights(monkeypatch, tmp_path):
     return set_to
 
 
-def test_the_kernels_weights_must_be_those_of_the_matrix(weights):
-    here = replace(CXL, here=True)
-    weights(1, 1, 1, 1)
-    planned = plan(here, policies="usual", rates=RATES)
-    reason = dict(planned.infeasible)["2x4-tiered"]
-    assert reason == (
-        "the kernel's weights of NUMA nodes 0,2 are 1:1, their measured bandwidths need 3:1: an administrator "
-        "sets them with the commands that `firsttouch topology --export weights` writes"
-    )
-    assert "2x4-tiered" in [s.name for s in plan(here, policies="usual").scenarios]
-    # One vector is right for both packages.
-    weights(6, 6, 2, 2)
-    assert not plan(here, policies="usual", rates=RATES).infeasible
-    # Fewer PUs have the same banks.
-    assert plan(here, policies="usual", rates=RATES).scenario("2x1-tiered")
-
-
 def test_the_shares_of_pages_follow_the_weights(weights):
     weights(3, 3, 1, 1)
     asked = plan(CXL, policies="usual").scenario("2x4-tiered").placements[1]
@@ -127,17 +107,3 @@ def test_the_shares_of_pages_follow_the_weights(weights):
     # Without the weights, as before Linux 6.9, only the NUMA nodes are checked.
     (tiers.WEIGHTS / "node3").unlink()
     assert reason({1: 20000, 3: 20000}) == ""
-
-
-def test_measured_rates_are_those_of_this_host(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(topology, "host_name", lambda: "n1")
-    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path))
-    here = replace(host((2, "CXL-DRAM", [0]), (3, "CXL-DRAM", [1])), here=True)
-    assert topology.measured_rates(here) == {}
-    (tmp_path / "latest").mkdir()
-    append(tmp_path / "latest" / "records.jsonl", [r for r in matrix_records() if r.metric == "copy_bandwidth"])
-    assert topology.measured_rates(here)[0, 0] == 100
-    assert topology.measured_rates(replace(here, here=False)) == {}
-    monkeypatch.setattr(topology, "host_name", lambda: "n2")
-    assert topology.measured_rates(here) == {}
-    assert "interleave weights are not compared with measured bandwidths" in capsys.readouterr().err

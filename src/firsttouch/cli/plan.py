@@ -12,7 +12,6 @@ from pathlib import Path
 from firsttouch import paths
 from firsttouch.advice.costs import Prediction, predict
 from firsttouch.cli import options
-from firsttouch.cli.topology import measured_rates
 from firsttouch.errors import CannotHere, Missing
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner, aligner
@@ -66,10 +65,7 @@ def run(args: argparse.Namespace) -> int:
     size = _index_bytes(program, args.index_size, args.index, args.dataset)
     need = program.need(size or 0)
     host = load(xml=args.xml, fsroot=args.fsroot)
-    rates = measured_rates(host)
-    planned = plan(
-        host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory, rates=rates
-    )
+    planned = plan(host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory)
     memory = sum(host.node(n).memory_bytes for n in (host.memory_nodes if args.all_memory else host.data_nodes))
     if args.scenario:
         scenario = planned.scenario(args.scenario)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -292,18 +292,16 @@ def plan(
     threads: int | None = None,
     policies: str = "thesis",
     all_memory: bool = False,
-    rates: Mapping[tuple[int, int], float] | None = None,
 ) -> Plan:
     """Return the usual scenarios for *topology*: those of the thesis's study, scaled to it.
 
     *need* is the memory of one instance. *threads* limits the threads in total (default: all usable PUs).
     *policies* is a group (:data:`~policies.GROUPS`) or a comma-separated list; scenarios of a policy that this
-    host refuses are infeasible. *all_memory* also puts data on high-bandwidth, persistent and CXL memory. *rates*
-    are measured bandwidths of (NUMA node, bank), which the kernel's interleave weights must follow.
+    host refuses are infeasible. *all_memory* also puts data on high-bandwidth, persistent and CXL memory.
 
     Raises BadInput if no PU or no memory may be used, *threads* is out of range, or a policy is unknown.
     """
-    planner = _Planner(Layout(topology, threads, all_memory=all_memory), need or Need(), rates or {})
+    planner = _Planner(Layout(topology, threads, all_memory=all_memory), need or Need())
     wanted = chosen(policies)
     if policies in GROUPS and not planner.several_tiers:
         wanted = tuple(policy for policy in wanted if not policy.tiers)
@@ -352,7 +350,6 @@ class _Planner(Struct, frozen=True, dict=True):
 
     layout: Layout
     need: Need
-    rates: Mapping[tuple[int, int], float]
     refused: dict[str, Scenario] = field(default_factory=dict)
 
     @functools.cached_property
@@ -377,8 +374,8 @@ class _Planner(Struct, frozen=True, dict=True):
         if policy.tiers and not self.several_tiers:
             return f"policy {policy.name} is for several memory tiers, and this host has one"
         if topology.here:
-            reason = refusal(policy, format_list(self.layout.banks)) or memory_options.refusal(scenario.options)
-            if reason := reason or self._wrong_weights(scenario, policy):
+            usable = format_list(self.layout.banks)
+            if reason := refusal(policy, usable) or memory_options.refusal(scenario.options):
                 return reason
         banks = [p.numa_nodes for p in scenario.placements]
         even = policy.pages[extent_of(scenario.instances)] == "even"
@@ -411,25 +408,6 @@ class _Planner(Struct, frozen=True, dict=True):
             fastest = next(t for t in tiers.tiers(topology) if set(own) & set(t.banks))
             own = tuple(bank for bank in own if bank in fastest.banks)
         return share._replace(numa_nodes=own)
-
-    def _wrong_weights(self, scenario: Scenario, policy: Policy) -> str:
-        """Return how the kernel's weights differ from the measured bandwidths, or an empty string."""
-        if "weighted" not in policy.pages.values() or not self.rates:
-            return ""
-        node_of = {p.index: p.numa_node for p in self.layout.topology.pus}
-        for placement in scenario.placements:
-            banks, nodes = placement.numa_nodes, {node_of[p] for p in placement.pus}
-            weights = tiers.kernel_weights(banks)
-            rates = {pair: rate for pair, rate in self.rates.items() if pair[0] in nodes and rate > 0}
-            if not weights or not {bank for _, bank in rates} >= set(banks):
-                continue
-            if better := tiers.better_weights(weights, tiers.best_rates(rates, banks)):
-                return (
-                    f"the kernel's weights of NUMA nodes {format_list(banks)} are {':'.join(map(str, weights))}, "
-                    f"their measured bandwidths need {':'.join(map(str, better))}: an administrator sets them "
-                    "with the commands that `firsttouch topology --export weights` writes"
-                )
-        return ""
 
     @functools.cached_property
     def _all(self) -> frozenset[int]:

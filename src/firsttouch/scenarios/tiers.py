@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory tiers (HBM, DRAM, CXL): the banks that belong to NUMA nodes, and weights for interleaving over them."""
+"""Memory tiers (HBM, DRAM, CXL): the banks that belong to NUMA nodes, and the kernel's weights of these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +11,6 @@ from firsttouch.host.topology import NumaNode, Topology
 
 #: The kernel's weights are files nodeN in this folder; each is a byte (mm/mempolicy.c, since Linux 6.9).
 WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
-HEAVIEST = 255
-#: Shares of pages may differ from the wanted ones by this fraction, if that makes the weights smaller.
-TOLERANCE = 0.05
-
-
 #: hwloc's subtypes of memory that is faster and slower than DRAM.
 _FAST, _SLOW = ("HBM", "MCDRAM", "high-bandwidth memory"), ("CXL-DRAM", "NVM", "CXL-NVM")
 #: A bank without PUs with more than this multiple of the firmware's bandwidth of DRAM is faster memory.
@@ -70,43 +65,9 @@ def own_banks(host: Topology, nodes: Iterable[int]) -> tuple[int, ...]:
     return tuple(own)
 
 
-def small_weights(rates: Sequence[float]) -> tuple[int, ...]:
-    """Return the smallest weights whose shares are within TOLERANCE of those of *rates*, else the closest ones.
-
-    Small weights spread neighbouring pages better: a weight is the number of pages in turn on one node.
-    """
-    most = max(rates)
-    best = (1,) * len(rates)
-    for scale in range(1, HEAVIEST + 1):
-        weights = tuple(max(1, round(rate / most * scale)) for rate in rates)
-        if weights_error(weights, rates) < weights_error(best, rates):
-            best = weights
-        if weights_error(best, rates) <= TOLERANCE:
-            break
-    return best
-
-
 def kernel_weights(banks: Iterable[int]) -> tuple[int, ...]:
     """Return the kernel's interleave weights of *banks*; none if it does not state all of them."""
     try:
         return tuple(int((WEIGHTS / f"node{bank}").read_text(encoding="ascii")) for bank in banks)
     except (OSError, ValueError):
         return ()
-
-
-def better_weights(weights: Sequence[int], rates: Sequence[float]) -> tuple[int, ...]:
-    """Return small weights for *rates*, or none if *weights* are as good."""
-    better = small_weights(rates)
-    good_enough = max(2 * TOLERANCE, weights_error(better, rates))
-    return () if weights_error(weights, rates) <= good_enough else better
-
-
-def weights_error(weights: Sequence[int], rates: Sequence[float]) -> float:
-    """Return the largest relative difference between the shares of *weights* and those of *rates*."""
-    pairs = zip(weights, rates, strict=True)
-    return max(abs(w * sum(rates) / (rate * sum(weights)) - 1) for w, rate in pairs)
-
-
-def best_rates(rates: Mapping[tuple[int, int], float], banks: Iterable[int]) -> list[float]:
-    """Return the rate of each bank from the NUMA node that reaches it fastest; keys are (NUMA node, bank)."""
-    return [max(rate for (_, bank), rate in rates.items() if bank == wanted) for wanted in banks]
