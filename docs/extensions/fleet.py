@@ -24,7 +24,7 @@ _SHOWN = 3
 
 def html(name: str) -> str:
     """Return a part of a fleet report."""
-    blocks = {"map": _map, "spread": _spread, "timeline": _timeline, "changes": _changes}[name]()
+    blocks = {"map": _map, "timeline": _timeline, "changes": _changes}[name]()
     return f'<div class="drawn fleet">{forms.part(blocks)}</div>'.replace("\n", " ")
 
 
@@ -37,10 +37,6 @@ def ranks() -> Ranks:
 
 def _map() -> Sequence[Block]:
     return figures.heat(ranks())
-
-
-def _spread() -> Sequence[Block]:
-    return figures.spreads(ranks(), most=_SHOWN)
 
 
 def _timeline() -> Sequence[Block]:

@@ -133,8 +133,8 @@ def test_every_figure_is_there(page: Page, kind: str) -> None:
     if kind == "report":
         assert page.ask("document.querySelectorAll('figure').length") == 6
         assert page.ask("document.body.textContent.includes('perf_event_paranoid is 3')")
-    # A comparison of campaigns has tables only.
-    assert (page.ask("document.querySelectorAll('svg').length") > 0) == (kind != "comparison")
+    # The pages of fleets have tables only.
+    assert (page.ask("document.querySelectorAll('svg').length") > 0) == (kind not in {"comparison", "fleet"})
 
 
 def test_landmarks_have_names_that_differ(names: dict[str, list[str]]) -> None:
@@ -198,8 +198,8 @@ def misplaced(page: Page) -> list[str]:
 
 
 def test_texts_are_inside_their_drawing_and_apart(page: Page, kind: str) -> None:
-    # The bars of a comparison have no texts.
-    assert any(texts for _, _, texts in page.ask(TEXTS)) == (kind != "comparison")
+    # The pages of fleets have no drawings.
+    assert any(texts for _, _, texts in page.ask(TEXTS)) == (kind not in {"comparison", "fleet"})
     assert misplaced(page) == []
 
 

@@ -173,15 +173,6 @@ class Figure(Block, frozen=True):
     tables: Sequence[Table]
 
 
-class Drawing(NamedTuple):
-    """A small drawing among others, with its title and sentences; the *key* is its address in the page."""
-
-    title: str
-    svg: Markup
-    sentences: Sequence[str]
-    key: str = ""
-
-
 # ----------------------------------------------------------------------
 # Blocks.
 
@@ -207,12 +198,6 @@ class Links(Block, frozen=True):
 
     label: str
     items: Sequence[Text]
-
-
-class Drawings(Block, frozen=True):
-    """Small drawings beside each other."""
-
-    items: Sequence[Drawing]
 
 
 class Tile(Struct, frozen=True):

@@ -17,7 +17,6 @@ from firsttouch.report.text import clean
 
 #: Variables of the style sheet, so that a drawing suits the light page, the dark page and paper.
 INK, MUTED, GRID, PAPER = "var(--ink)", "var(--muted)", "var(--grid)", "var(--paper)"
-WARN = "var(--warn)"
 SERIES = tuple(f"var(--series-{i})" for i in range(1, 7))
 
 #: A point of a drawing: px from its left and its upper edge.
@@ -217,18 +216,12 @@ class Canvas:
         self._definitions[identity] = _element(tag, content, id=identity, **attributes)
         return f"url(#{identity})"
 
-    def panel(self, title: str = "", description: str = "", kind: str = "") -> Panel:
-        """Return the drawing as a panel of the class *kind*; *title* and *description* are its text alternative.
-
-        A drawing without a title repeats what stands beside it, and screen readers skip it.
-        """
+    def panel(self, title: str, description: str, kind: str = "") -> Panel:
+        """Return the drawing as a panel of the class *kind*; the title and the description are read aloud."""
         content, attributes = "", {"class_": kind, "viewBox": f"0 0 {self.width} {self.height}"}
-        if title:
-            attributes |= {"role": "img", "aria_labelledby": f"{self._name}-title {self._name}-desc"}
-            for tag, text in (("title", title), ("desc", description)):
-                content += _element(tag, escape(clean(text)), id=f"{self._name}-{tag}")
-        else:
-            attributes["aria_hidden"] = "true"
+        attributes |= {"role": "img", "aria_labelledby": f"{self._name}-title {self._name}-desc"}
+        for tag, text in (("title", title), ("desc", description)):
+            content += _element(tag, escape(clean(text)), id=f"{self._name}-{tag}")
         if self._definitions:
             content += _element("defs", "".join(self._definitions.values()))
         content += "".join(self._shapes)

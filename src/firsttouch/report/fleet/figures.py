@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a fleet: heat map and spread."""
+"""The heat map of a fleet, and the table of its metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from itertools import groupby
 
 import numpy as np
-from markupsafe import Markup
 
 from firsttouch.judge.constants import FEWEST_HOSTS
 from firsttouch.judge.groups import Floats
@@ -17,8 +16,6 @@ from firsttouch.records import catalogue
 from firsttouch.report.document import (
     Block,
     Cell,
-    Drawing,
-    Drawings,
     Entry,
     Fold,
     Listing,
@@ -30,10 +27,8 @@ from firsttouch.report.document import (
     not_shown,
     word_span,
 )
-from firsttouch.report.figures.drawing import Scale, steps, zero_based_scale
-from firsttouch.report.figures.svg import GRID, MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import Ranks
-from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed
+from firsttouch.report.text import NOT_MEASURED, SIGNS, count
 from firsttouch.systems.definition import Undescribed
 from firsttouch.systems.references import Reference
 from firsttouch.units import number, quantity, signed_percent
@@ -222,46 +217,18 @@ def _percent(change: float) -> str:
 
 
 # ----------------------------------------------------------------------
-# How a metric is distributed over the hosts: a drawing with the outliers named, or a line of a table.
+# How each metric is distributed over the hosts.
 
-#: Metrics that are drawn; the others have a line in the table.
-MOST_DRAWN = 24
-#: Outliers that are named.
-_NAMED = 6
-_BINS, _WIDTH, _HEIGHT, _SMALL = 41, 330, 116, 11
-#: Room (px) around the axes of a drawing, and the least height of a bar.
-_LEFT, _RIGHT, _ABOVE, _BELOW, _LEAST_HEIGHT = 34, 18, 16, 20, 2
-#: The least end of the axis as a fraction, and the largest as a multiple of the widest limit.
-_LEAST_REACH, _MOST_LIMITS = 0.02, 10
-_HOW = (
-    "Bars count the hosts by their difference from the expected value. Better is to the right, and all drawings "
-    "have the same axis. Hosts left of the dashed line are worse than the limit, and a marker stands above them."
-)
 HEADER = ("metric", "hosts", "expected", "lowest", "5 %", "median", "95 %", "highest", "not pass", "worst host")
 
 
-def spreads(ranks: Ranks, key: str = "", most: int = MOST_DRAWN) -> list[Block]:
-    """Return the distributions of the metrics that stand out most, and the table of all metrics that judge hosts.
-
-    *key* is in the names of the drawings.
-    """
-    drawn = ranks.cases[:most]
-    reach = _reach(ranks, drawn)
-    drawings = [_spread(ranks, case, f"spread{key}{i}", reach) for i, case in enumerate(drawn)]
-    if not drawings:
-        return [not_shown("no metric is judged.")]
-    table = Table(
-        f"Metrics over the hosts of system {ranks.findings.system.name}",
-        HEADER,
-        [_row(ranks, case, is_drawn=place < most) for place, case in enumerate(ranks.cases)],
-    )
-    which = f" The drawings show the {len(drawings)} metrics with the worst hosts, the table has all "
-    which += f"{len(table.rows)}."
-    return [
-        how_to_read(_HOW + (which if len(table.rows) > len(drawings) else "")),
-        Drawings(drawings),
-        Fold(f"All {count(len(table.rows), 'metric')} as a table", [table]),
-    ]
+def metric_table(ranks: Ranks) -> Block:
+    """Return the folded table of all metrics that judge hosts, those with the worst hosts first."""
+    if not ranks.cases:
+        return not_shown("no metric is judged.")
+    caption = f"Metrics over the hosts of system {ranks.findings.system.name}"
+    table = Table(caption, HEADER, [_row(ranks, case) for case in ranks.cases])
+    return Fold(f"All {count(len(table.rows), 'metric')} as a table", [table])
 
 
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
@@ -273,12 +240,11 @@ def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | Non
     return deviations[measured], groups, ranks.findings.reference(case)
 
 
-def _row(ranks: Ranks, number_of_case: int, *, is_drawn: bool) -> tuple[Entry, ...]:
+def _row(ranks: Ranks, number_of_case: int) -> tuple[Entry, ...]:
     changes, groups, reference = _values(ranks, number_of_case)
     samples = ranks.findings.samples
     case = samples.cases[number_of_case]
-    key = ranks.metric_keys[case.title]
-    title = Cell(case.title, link=f"#{key}") if is_drawn else anchored(case.title, key)
+    title = anchored(case.title, ranks.metric_keys[case.title])
     bad = np.count_nonzero(ranks.findings.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
         return (title, len(groups), *[""] * 6, int(bad), "")
@@ -289,119 +255,9 @@ def _row(ranks: Ranks, number_of_case: int, *, is_drawn: bool) -> tuple[Entry, .
     return (title, len(groups), expected, *(Cell(x, number) for x in values), int(bad), worst)
 
 
-def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, float]) -> Drawing:
-    changes, groups, reference = _values(ranks, number_of_case)
-    findings = ranks.findings
-    case = findings.samples.cases[number_of_case]
-    key = ranks.metric_keys[case.title]
-    where = findings.samples.groups(number_of_case)
-    words = np.bincount(findings.words[where], minlength=len(ORDER)).tolist()
-    counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
-    sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
-    if reference is None or not len(changes):
-        return Drawing(case.title, Markup(""), [*sentences, *_invalid(ranks, where)], key)
-    limit = _limit(reference)
-    losses = worse(changes, case.better)
-    order = np.argsort(-losses, kind="stable")
-    beyond = order[(findings.words[groups] > 0)[order] | (losses[order] > limit)].tolist()
-    outliers = [_outlier(ranks, groups[i], float(changes[i])) for i in beyond]
-    if outliers:
-        sentences.append(f"Outside: {listed(outliers, most=_NAMED)}.")
-    sentences += _invalid(ranks, where)
-    expected = quantity(reference.value, case.unit)
-    sentences.append(f"Expected {expected}{_limit_text(reference, case.better)} ({reference.source}).")
-    drawn = _histogram(changes, limit, case.better, reach, name=name, texts=(case.title, *sentences))
-    return Drawing(case.title, drawn, sentences, key)
-
-
-def _outlier(ranks: Ranks, group: int, change: float) -> str:
-    """Return a host with its value, the change and its verdict."""
-    findings = ranks.findings
-    value = quantity(float(findings.value[group]), findings.samples.cases[findings.samples.case[group]].unit)
-    word = ORDER[findings.words[group]]
-    host = findings.samples.hosts[findings.samples.host[group]]
-    return f"{host} {value} ({signed_percent(change)}, {word})"
-
-
-def _invalid(ranks: Ranks, where: slice) -> list[str]:
-    """Return the sentence that names the hosts without a valid sample; an empty list if every host has one."""
-    findings = ranks.findings
-    wrong = np.flatnonzero(findings.words[where] == ORDER.index("invalid")) + where.start
-    hosts = [findings.samples.hosts[findings.samples.host[group]] for group in wrong.tolist()]
-    return [f"Invalid: {listed(hosts, most=_NAMED)}."] if hosts else []
-
-
-def _gains(changes: Floats, better: str) -> Floats:
-    """Return *changes* as they are drawn: above 0 is better, or higher if neither direction is better."""
-    return -changes if better == "lower" else changes
-
-
-def _reach(ranks: Ranks, cases: Sequence[int]) -> tuple[float, float]:
-    """Return the ends of the axis of all distributions: it has room for all hosts, up to a few times the limit."""
-    ends, widest = [0.0, 0.0], 0.0
-    for number_of_case in cases:
-        changes, _, reference = _values(ranks, number_of_case)
-        if reference is not None and len(changes):
-            gains = _gains(changes, ranks.findings.samples.cases[number_of_case].better)
-            ends = [min(ends[0], float(gains.min())), max(ends[1], float(gains.max()))]
-            widest = max(widest, _limit(reference))
-    least, most = max(1.5 * widest, _LEAST_REACH), max(_MOST_LIMITS * widest, _LEAST_REACH)
-    low, high = (min(max(1.05 * abs(end), least), most) for end in ends)
-    return -low, high
-
-
 def _limit_text(reference: Reference, better: str) -> str:
     """Return the limits of a reference on the sides that are worse, behind a comma; "" if it has none."""
     ends = {"higher": (reference.minimum,), "lower": (reference.maximum,)}
     limits = ends.get(better, (reference.minimum, reference.maximum))
     text = " to ".join(number(end) for end in limits if end is not None)
     return f", limit {text}" if text else ""
-
-
-def _limit(reference: Reference) -> float:
-    return max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
-
-
-def _histogram(
-    changes: Floats, limit: float, better: str, reach: tuple[float, float], *, name: str, texts: Sequence[str]
-) -> Markup:
-    """Return a histogram of the hosts between the ends *reach*; a marker stands above those beyond the *limit*."""
-    low, high = reach
-    gains = np.clip(_gains(changes, better), low, high)
-    counts, edges = np.histogram(gains, bins=_BINS, range=reach)
-    across = Scale(low, high, steps(low, high, 6))
-    upward = zero_based_scale(1.15 * float(counts.max()), 3)
-    length, floor = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _BELOW
-    canvas = Canvas(_WIDTH, _HEIGHT, name)
-    small = partial(canvas.text, fill=MUTED, size=_SMALL)
-
-    def x(gain: float) -> float:
-        return _LEFT + length * across.share(gain)
-
-    def y(hosts: float) -> float:
-        return floor - (floor - _ABOVE) * upward.share(hosts)
-
-    for value, label in upward.ticks:
-        if value.is_integer():
-            canvas.line([(_LEFT, y(value)), (_WIDTH - _RIGHT, y(value))], GRID)
-            small((_LEFT - 5, y(value) + 4), label, "end")
-    small((0, 11), "hosts")
-    sign = -1 if better == "lower" else 1
-    for value, _ in across.ticks:
-        small((x(value), _HEIGHT - 4), f"{100 * sign * value:+.3g} %" if value else "0", "middle")
-    for i in np.flatnonzero(counts).tolist():
-        middle = float(edges[i] + edges[i + 1]) / 2
-        is_outside = (abs(middle) if better == "neither" else -middle) > limit
-        ends = sorted((100 * sign * float(edges[i]), 100 * sign * float(edges[i + 1])))
-        tip = f"{count(int(counts[i]), 'host')}, {ends[0]:+.1f} to {ends[1]:+.1f} %"
-        height = max(floor - y(float(counts[i])), _LEAST_HEIGHT)
-        colour, kind = (WARN, "out") if is_outside else (SERIES[0], "in")
-        corner = (x(float(edges[i])), floor - height)
-        canvas.rectangle(corner, (length / _BINS - 1, height), colour, class_=kind, tip=tip)
-        if is_outside:
-            canvas.marker("down", (x(middle), floor - height - 6), 4, colour, tip=tip)
-    canvas.line([(_LEFT, floor), (_WIDTH - _RIGHT, floor)], MUTED)
-    canvas.line([(x(0), _ABOVE), (x(0), floor)], MUTED)
-    for at in (-limit, limit) if better == "neither" else (-limit,):
-        canvas.line([(x(at), _ABOVE), (x(at), floor)], WARN, stroke_dasharray="4 3")
-    return canvas.panel(texts[0], " ".join(texts[1:]), "spread").svg

@@ -323,7 +323,7 @@ class _System(Struct, frozen=True):
         sections = [
             Section("Hosts x metrics", figures.heat(ranks, {v.host for v in self.worst}), f"heat{number}"),
             Section("Hosts that do not pass", self._worst(pages_of), f"verdicts{number}"),
-            Section("Distribution per metric", figures.spreads(ranks, f"{number}-"), f"spread{number}"),
+            Section("Metrics", [figures.metric_table(ranks)], f"metrics{number}"),
             Section(
                 "Configuration",
                 self.drifted.blocks(self.name) if self.drifted else unknown,
