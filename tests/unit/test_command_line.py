@@ -70,9 +70,6 @@ bowtie2 -p8 -x i -U a,b c -U - --reorder --mm -S o.sam
 bowtie2 -x i --interleaved p -k 3 --xeq
     p | 1 | 0
     bowtie2-align-s -p 7 --reorder -x i --interleaved A -k 3 --xeq
-bowtie2 -b u.bam --align-paired-reads --index=i
-    u.bam | 1 | 0
-    bowtie2-align-s -p 7 --reorder --interleaved A --index=i
 bowtie2 -f i a.fa o.sam
     a.fa | 1 | 0
     bowtie2-align-s -p 7 --reorder -f i -U A
@@ -195,7 +192,7 @@ def test_another_number_of_threads_keeps_the_batches_of_the_command():
         ("bowtie2 -x i -1 a -2 b --un-conc-gz u.gz", "--un-conc-gz writes a further file"),
         ("bowtie2 -x i -U a -u 100", "-u counts the reads of the whole input"),
         ("bowtie2 -x i -1 a -2 b -U c", "it has reads of several kinds: pairs, interleaved pairs or single reads"),
-        ("bowtie2 -x i -b a.bam", "paired records of a BAM file are left out"),
+        ("bowtie2 -x i -b a.bam", "-b reads a BAM file"),
         ("bowtie2 --version", "--version aligns nothing"),
         ("bowtie -S -x i a -k 2", "-k gives several primary alignments of a read"),
         (
@@ -411,9 +408,7 @@ def commands(draw):
     name = draw(st.sampled_from(["bwa-mem", "bwa-mem2", "bowtie2", "hisat2", "bowtie"]))
     syntax = aligners.aligner(name).command
     reading = {
-        option
-        for role in ("single", "mates1", "mates2", "interleaved", "bam")
-        for option in syntax.roles.get(role, ())
+        option for role in ("single", "mates1", "mates2", "interleaved") for option in syntax.roles.get(role, ())
     }
     plain = sorted(
         o for o in syntax.arity if o not in {*syntax.whole, *reading} and not syntax.has_role(o, "index", "output")

@@ -54,8 +54,8 @@ class Auto(Struct, frozen=True, dict=True):
 
     Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.
     *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
-    trials (None: TMPDIR), *reference* the FASTA file of CRAM input, *clock* that of the budget. Raises BadInput
-    if *planned* has no scenario without a policy.
+    trials (None: TMPDIR), *clock* that of the budget. Raises BadInput if *planned* has no scenario without a
+    policy.
     """
 
     command: UserCommand
@@ -63,7 +63,6 @@ class Auto(Struct, frozen=True, dict=True):
     planned: Plan
     budget: float = BUDGET
     scratch: Path | None = None
-    reference: Path | None = None
     options: str = "none"
     say: Callable[[str], None] = print
     clock: Clock = SYSTEM_CLOCK
@@ -231,7 +230,6 @@ class Auto(Struct, frozen=True, dict=True):
                     interleaved=self.command.interleaved,
                     least_part_bytes=_PIECE,
                     fasta=self.command.fasta,
-                    reference=self.reference,
                     any_names=self.command.aligner.any_names,
                 )
             )

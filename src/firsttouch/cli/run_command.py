@@ -30,7 +30,7 @@ from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.messages import Messages
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.reads import only_align_reads
+from firsttouch.genomics.reads import is_for_no_aligner
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
 from firsttouch.host import grant
 from firsttouch.host.available_memory import available_bytes
@@ -190,7 +190,6 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
             planned,
             request.budget,
             scratch=request.scratch if isinstance(request.scratch, Path) else None,
-            reference=request.reference,
             options=request.options,
             say=say,
         )
@@ -229,7 +228,7 @@ def _with_threads(wanted: str, total: int) -> str:
 def _align(
     request: AlignRequest, command: UserCommand, scenario: Scenario, output: AlignOutput, lacking: str
 ) -> Aligned:
-    decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
+    decompressed = any(is_for_no_aligner(file) for lane in command.lanes for file in lane)
     wanted = request.progress is not None or decompressed
     divided = scenario.instances > 1 or (wanted and not command.whole)
     if divided and not _has_reads(command):
@@ -350,7 +349,6 @@ class _Task(Struct):
             instances=self.scenario.instances,
             merged=command.pipes == 1,
             fasta=command.fasta,
-            reference=self.request.reference,
             any_names=command.aligner.any_names,
         ) as reads:
             messages = Messages(command.aligner.summary, self.scenario.instances, _write_message)

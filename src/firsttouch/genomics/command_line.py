@@ -27,7 +27,7 @@ from firsttouch.records import atomic_files
 #: Names of the standard output.
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 #: The roles of options whose values are read files.
-_INPUTS = ("single", "mates1", "mates2", "interleaved", "bam")
+_INPUTS = ("single", "mates1", "mates2", "interleaved")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -134,7 +134,7 @@ class UserCommand(Struct, frozen=True):
                     replaced[number] = []
             elif argument.role in {*_INPUTS, "reads", "reads2"}:
                 replaced[number], inputs = inputs, []
-            elif argument.role in {"output", "removes", "large", "bam_pairs", "summary"}:
+            elif argument.role in {"output", "removes", "large", "summary"}:
                 replaced[number] = []
         given = {argument.name for argument in self.arguments.items}
         further = self._absent(threads) + [word for word in self._syntax.adds if word not in given]
@@ -412,8 +412,6 @@ _INSTEAD = {
     "mates1": "use --reads",
     "mates2": "use --reads2",
     "interleaved": "use --interleaved",
-    "bam": "use --reads with FASTQ",
-    "bam_pairs": "use --reads with FASTQ",
     "fasta": "reads are FASTQ",
     "batch": "use --batch-bases",
     "output": "use -o",
@@ -629,10 +627,6 @@ def _files(syntax: Syntax, arguments: Arguments) -> _Files:
         pairs += zip(reads, reads2, strict=True)
     else:
         single += reads
-    if bam := files.get("bam"):
-        if "bam_pairs" not in arguments.roles:
-            reasons.append("paired records of a BAM file are left out")
-        (interleaved if "bam_pairs" in arguments.roles else single).extend(bam)
     first, second = files.get("mates1", []), files.get("mates2", [])
     if len(first) != len(second):
         raise BadInput(f"{len(first)} files with first mates, but {len(second)} with second mates")

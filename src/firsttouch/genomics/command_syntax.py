@@ -36,7 +36,7 @@ _COMPRESSION = re.compile("-(gz|bz2|lz4|zst)$")
 _NAME_PARTS = ("name", "stem", "mate", "suffix", "folder", "option")
 #: The keys that hold options with a meaning.
 ROLES = (
-    *("threads", "index", "single", "mates1", "mates2", "interleaved", "bam", "bam_pairs", "fasta", "batch"),
+    *("threads", "index", "single", "mates1", "mates2", "interleaved", "fasta", "batch"),
     *("output", "sam", "removes", "large", "summary"),
 )
 
@@ -348,9 +348,7 @@ def _cluster(syntax: Syntax, words: Sequence[str], at: int) -> Iterator[Argument
 
 def _further(syntax: Syntax, name: str, words: Sequence[str], at: int) -> tuple[str, ...]:
     """Return the further values of an option that takes several words (Perl's Getopt::Long)."""
-    if "several" not in syntax.flags or not syntax.has_role(
-        name, "single", "mates1", "mates2", "interleaved", "bam"
-    ):
+    if "several" not in syntax.flags or not syntax.has_role(name, "single", "mates1", "mates2", "interleaved"):
         return ()
     end = at
     while end < len(words) and (words[end] == "-" or not words[end].startswith("-")):

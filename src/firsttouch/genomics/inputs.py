@@ -6,15 +6,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import select
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.child_process import wait
+from firsttouch.errors import BadInput
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.fastq import Block, Read, file_reads
 from firsttouch.genomics.pipe_writer import (
@@ -25,21 +23,17 @@ from firsttouch.genomics.pipe_writer import (
     enlarge_pipe,
     splice,
 )
-from firsttouch.genomics.reads import PEEK, ReadFile, begin_of_gzip, form_of
+from firsttouch.genomics.reads import PEEK, ReadFile, form_of
 from firsttouch.genomics.sources import Damaged, Decompressor, Rapidgzip, is_complete_gzip, is_parallel
-from firsttouch.tools import require, require_package, run_tool
+from firsttouch.tools import require, require_package
 
-#: Forms that are refused, and how a pipe is decompressed.
-_REFUSED = {"bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"}
+#: Forms that are refused, and how they become FASTQ.
+_REFUSED = {
+    **{"BAM": "samtools fastq -n", "CRAM": "samtools fastq -n"},
+    **{"bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"},
+}
 _IGZIP = (sys.executable, "-I", "-m", "isal.igzip", "-d", "-c")
 _SPLICE = 1 << 20
-#: Seconds in which samtools ends after it has read damaged data.
-_PATIENCE = 2.0
-#: How samtools reports the cause of an error, and data without an end, with which it has status 0.
-_CAUSES, _NO_END = ("[E::", "samtools "), "EOF marker is absent"
-#: CRAM from version 2.1 on ends with a block of this size, which has these letters. samtools does not look for it.
-_CRAM_END, _CRAM_END_BYTES = b"EOF", 38
-_SORTED = re.compile(r"@HD\t[^\n]*\bSO:coordinate\b")
 #: How zstd names its input.
 _ZSTD_STDIN = "/*stdin*\\ : "
 STDIN = "-"
@@ -59,7 +53,6 @@ class Input:
         self._stack, self._running = contextlib.ExitStack(), contextlib.ExitStack()
         self._decompressor: Decompressor | None = None
         self._pump: _Pump | None = None
-        self._singles = -1
         self._read = 0
         self._head = b""
         self.label = Path("standard input") if path == STDIN else self._path
@@ -102,22 +95,16 @@ class Input:
         """Set the form; raises BadInput for one that is refused, and Missing if its program is not installed."""
         self.form = form_of(self._head)
         if program := _REFUSED.get(self.form):
-            how = f"give <({program} {self._path})" if self.size is not None else f"pipe it through {program}"
-            raise BadInput(f"is compressed with {self.form}, which is not supported: {how}", file=self.label)
-        if self.form in {"BAM", "CRAM"}:
-            require("samtools")
-        elif self.form == "zstd":
+            how = f"give <({program} {self._path})" if self.size is not None else f"pipe it through `{program}`"
+            raise BadInput(f"is {self.form}, which is not supported: {how}", file=self.label)
+        if self.form == "zstd":
             require("zstd")
 
     # ------------------------------------------------------------------
     # Reading
 
-    def start(self, *, grouped: bool, reference: Path | None) -> None:
-        """Begin to decompress. *grouped*: BAM and CRAM have pairs; *reference* is the FASTA file of CRAM.
-
-        Waits for the first bytes of a pipe. Raises BadInput for a form that is refused and for pairs that are
-        sorted by coordinate, and Stopped.
-        """
+    def start(self) -> None:
+        """Begin to decompress, after the first bytes of a pipe. Raises BadInput for a refused form, Stopped."""
         poller = _Poller(self._fd, self._stop)
         if self.size is None:
             self._head = self._first_bytes(poller.read)
@@ -125,20 +112,9 @@ class Input:
         if self.form == "plain":
             self._poller = _Poller(self._fd, self._stop, self._head)
             return
-        if grouped and _SORTED.search(self._header()):
-            raise BadInput(f"is sorted by coordinate: {_collate(self._path)}", file=self.label)
-        self._start_decompressor(grouped=grouped, reference=reference)
+        self._start_decompressor()
 
-    def _header(self) -> str:
-        """Return the beginning of a BAM file's header, or a CRAM file's header; empty if it cannot be read."""
-        if self.form == "BAM":
-            return begin_of_gzip(self._head).decode(errors="replace")
-        if self.form == "CRAM" and self.size is not None:
-            with contextlib.suppress(RunFailed):
-                return run_tool(["samtools", "view", "-H", str(self._path)]).stdout
-        return ""
-
-    def _start_decompressor(self, *, grouped: bool, reference: Path | None) -> None:
+    def _start_decompressor(self) -> None:
         if self.form == "gzip" and self.size is not None and is_parallel() and str(self._path) != STDIN:
             state = self._state
             file = ReadFile(self._path, True, state.st_size, state.st_mtime_ns)
@@ -149,38 +125,18 @@ class Input:
                 if self.form == "gzip":
                     require_package("isal")
                     self._decompressor = Decompressor(_IGZIP, stdin=stdin)
-                elif self.form == "zstd":
+                else:
                     # --long: its window may have any size.
                     self._decompressor = Decompressor(["zstd", "-d", "-c", "-q", "--long=31"], stdin=stdin)
-                else:
-                    self._start_samtools(stack, stdin, grouped=grouped, reference=reference)
-        assert self._decompressor is not None  # noqa: S101 (for mypy)
         self._running.callback(self._decompressor.close)
-        self._poller = _Poller(self._decompressor.stream, self._stop, alarm=self._singles)
+        self._poller = _Poller(self._decompressor.stream, self._stop)
 
     def _start_pump(self, stack: contextlib.ExitStack) -> int:
         """Start to move a pipe's bytes to the decompressor; return its standard input, which *stack* closes."""
         stdin, into = os.pipe2(os.O_CLOEXEC)
         stack.callback(os.close, stdin)
-        self._pump = _Pump(self._fd, self._head, into, self._stop, keep=self.form == "CRAM")
+        self._pump = _Pump(self._fd, self._head, into, self._stop)
         return stdin
-
-    def _start_samtools(
-        self, stack: contextlib.ExitStack, stdin: int, *, grouped: bool, reference: Path | None
-    ) -> None:
-        # Without threads: with them, samtools 1.16.1 waits forever on a BAM file whose first block is truncated.
-        argv = ["samtools", "fastq", "-n"]
-        if reference is not None:
-            argv += ["--reference", str(reference)]
-        fds: tuple[int, ...] = ()
-        if grouped:
-            # samtools writes mate 1 before mate 2 then, and reads whose mate does not follow into another file.
-            self._singles, into = os.pipe2(os.O_CLOEXEC)
-            self._running.callback(os.close, self._singles)
-            stack.callback(os.close, into)
-            argv += ["-s", f"/dev/fd/{into}", "-0", f"/dev/fd/{into}"]
-            fds = (into,)
-        self._decompressor = Decompressor([*argv, "-"], stdin=stdin, fds=fds)
 
     @property
     def threads(self) -> int:
@@ -199,15 +155,7 @@ class Input:
         return read
 
     def _read_text(self, room: memoryview) -> int:
-        try:
-            count = self._poller.read(room)
-        except _Alarm:
-            assert self._decompressor is not None  # noqa: S101 (for mypy)
-            # Data that are truncated between mates leave a single read, too: samtools ends then.
-            if wait(self._decompressor.process, _PATIENCE) is not None:
-                self._check_decompressor(self._decompressor)
-            self._require_no_singles()
-            return 0
+        count = self._poller.read(room)
         self._read += count
         return count
 
@@ -229,42 +177,14 @@ class Input:
         failure = decompressor.failure()
         if self._pump is not None and self._pump.error is not None:
             raise BadInput(f"cannot be read: {self._pump.error.strerror}", file=self.label)
-        if self.form in {"BAM", "CRAM"}:
-            failure = self._samtools_failure(decompressor.log().splitlines(), failure)
-        elif isinstance(decompressor, Rapidgzip) and not failure and not self._is_complete():
+        if isinstance(decompressor, Rapidgzip) and not failure and not self._is_complete():
             failure = "its end is missing"
         if failure:
             raise Damaged(f"the {self.form} data are truncated or damaged ({failure.removeprefix(_ZSTD_STDIN)})")
-        if self._singles >= 0:
-            self._require_no_singles()
-
-    def _samtools_failure(self, log: list[str], failure: str) -> str:
-        """Return why samtools read no complete input, or an empty string."""
-        if failure:
-            failure = next((line for line in log if line.startswith(_CAUSES)), failure)
-            if "reference" in failure:
-                failure += "; --reference names the FASTA file that it was written with"
-        elif self.form == "CRAM" and self._head[4:6] > b"\x02\x00" and _CRAM_END not in self._tail():
-            failure = "its end is missing"
-        return failure or next((line for line in log if _NO_END in line), "")
-
-    def _tail(self) -> bytes:
-        """Return the last bytes of a CRAM input."""
-        if self._pump is not None:
-            self._pump.join()
-            return self._pump.tail
-        return os.pread(self._fd, _CRAM_END_BYTES, max(0, self._state.st_size - _CRAM_END_BYTES))
 
     def _is_complete(self) -> bool:
         file = ReadFile(self._path, True, self._state.st_size, self._state.st_mtime_ns)
         return is_complete_gzip(file, self._read)
-
-    def _require_no_singles(self) -> None:
-        """Raise BadInput if samtools wrote a read without its mate."""
-        name = os.read(self._singles, PEEK).split(b"\n")[0].removeprefix(b"@")
-        if name:
-            read = name.decode("ascii", "backslashreplace")
-            raise BadInput(f"the mate of read {read} does not follow it: {_collate(self._path)}", file=self.label)
 
     def position(self, end: int) -> int | None:
         """Return the bytes of the input that were read; *end* are those of the text."""
@@ -294,22 +214,13 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _collate(path: Path) -> str:
-    file = "FILE" if str(path) == STDIN else path
-    return f"group the reads by name first, <(samtools collate -Ou {file})"
-
-
-class _Alarm(Exception):
-    """There are bytes in the alarm's pipe."""
-
-
 class _Poller:
-    """Reads *head* and then the descriptor *fd*; a wait ends with Stopped, or _Alarm if *alarm* can be read."""
+    """Reads *head* and then the descriptor *fd*; a wait ends with Stopped."""
 
-    def __init__(self, fd: int, stop: StopRequest, head: bytes = b"", *, alarm: int = -1) -> None:
-        self._fd, self._stop, self._head, self._alarm = fd, stop, head, alarm
+    def __init__(self, fd: int, stop: StopRequest, head: bytes = b"") -> None:
+        self._fd, self._stop, self._head = fd, stop, head
         self._poll = select.poll()
-        for descriptor in (fd, stop.fd, *([alarm] if alarm >= 0 else [])):
+        for descriptor in (fd, stop.fd):
             self._poll.register(descriptor, select.POLLIN)
 
     def read(self, room: memoryview) -> int:
@@ -321,25 +232,17 @@ class _Poller:
             events = dict(self._poll.poll())
             if self._stop.is_set:
                 raise Stopped
-            if events.get(self._alarm, 0) & select.POLLIN:
-                raise _Alarm
-            if self._alarm in events:
-                self._poll.unregister(self._alarm)
             if self._fd in events:
                 with contextlib.suppress(BlockingIOError):
                     return os.readv(self._fd, [room])
 
 
 class _Pump:
-    """A thread that moves *head* and the bytes of the descriptor *source* into a pipe, which it closes.
+    """A thread that moves *head* and the bytes of the descriptor *source* into a pipe, which it closes."""
 
-    If *keep*, *tail* are the last _CRAM_END_BYTES bytes.
-    """
-
-    def __init__(self, source: int, head: bytes, into: int, stop: StopRequest, *, keep: bool) -> None:
+    def __init__(self, source: int, head: bytes, into: int, stop: StopRequest) -> None:
         self.error: OSError | None = None
-        self.tail = b""
-        self._source, self._head, self._into, self._stop, self._keep = source, head, into, stop, keep
+        self._source, self._head, self._into, self._stop = source, head, into, stop
         self._thread = WorkerThread("reads", self._run)
         self._thread.start()
 
@@ -350,9 +253,6 @@ class _Pump:
         try:
             with PipeWriter(self._into, self._stop) as writer:
                 enlarge_pipe(self._into)
-                if self._keep:
-                    self._copy(writer)
-                    return
                 writer.write(self._head)
                 self._head = b""
                 try:
@@ -368,7 +268,6 @@ class _Pump:
             self.error = error
 
     def _copy(self, writer: PipeWriter) -> None:
-        poller, room = _Poller(self._source, self._stop, self._head), memoryview(bytearray(_SPLICE))
+        poller, room = _Poller(self._source, self._stop), memoryview(bytearray(_SPLICE))
         while count := poller.read(room):
             writer.write(room[:count])
-            self.tail = (self.tail + bytes(room[max(0, count - _CRAM_END_BYTES) : count]))[-_CRAM_END_BYTES:]

@@ -132,7 +132,6 @@ class ReadStream:
         smallest_part_bytes: int = 1,
         merged: bool = False,
         fasta: bool | None = None,
-        reference: Path | None = None,
         any_names: bool = False,
         division: Division | None = None,
     ) -> None:
@@ -143,14 +142,14 @@ class ReadStream:
         mates. For some *instances* a part may have less, down to *smallest_part_bytes*, so that each instance gets
         several: of the files, or, if their size is unknown, of what was read before.
         *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
-        are FASTA (True), FASTQ (False), or tell it by their content (None). *reference* is the FASTA file of CRAM.
+        are FASTA (True), FASTQ (False), or tell it by their content (None).
         *any_names*: the names of mates may differ.
         *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
 
         Raises BadInput for an input that cannot be read, and for a file that is refused by its content.
         """
         self.mates = 2 if interleaved or any(len(lane) == 2 for lane in lanes) else 1
-        self._interleaved, self._merged, self._fasta, self._reference = interleaved, merged, fasta, reference
+        self._interleaved, self._merged, self._fasta = interleaved, merged, fasta
         self.rule, self._any_names = rule, any_names
         self._usual, self._smallest = max(1, least_part_bytes), smallest_part_bytes
         self._shares = PARTS_EACH * instances
@@ -260,7 +259,7 @@ class ReadStream:
         done = 0
         with contextlib.ExitStack() as stack:
             for source in lane:
-                source.start(grouped=self._interleaved, reference=self._reference)
+                source.start()
             parsers = [self._parser(source, len(lane), stack) for source in lane]
             for mates in mates_of(parsers, interleaved=self._interleaved):
                 if not self._any_names:

@@ -44,8 +44,8 @@ _BAM = b"BAM\x01"
 _BEGIN_BYTES = 1 << 9
 #: The programs that decompress other forms than gzip.
 PROGRAMS = {"zstd": "zstd", "bzip2": "bzip2", "xz": "xz", "zip": "unzip"}
-#: Forms that only `firsttouch run` reads, and bytes that tell the form.
-_ALIGN_ONLY, PEEK = {"zstd", "BAM", "CRAM"}, 1 << 12
+#: Forms that no aligner is trusted to read itself, and bytes that tell the form.
+_NOT_FOR_ALIGNERS, PEEK = {"zstd", "BAM", "CRAM"}, 1 << 12
 _ALIGN = "or use `firsttouch run`, which reads"
 
 
@@ -62,13 +62,13 @@ def begin_of_gzip(head: bytes) -> bytes:
     return b""
 
 
-def only_align_reads(path: str) -> bool:
-    """Return whether *path* is a file of a form that aligners cannot be trusted to read themselves."""
+def is_for_no_aligner(path: str) -> bool:
+    """Return whether *path* is a file of a form that no aligner is trusted to read itself."""
     try:
         if not Path(path).is_file():  # opening a FIFO would let its writer begin
             return False
         with Path(path).open("rb") as file:
-            return form_of(file.read(PEEK)) in _ALIGN_ONLY
+            return form_of(file.read(PEEK)) in _NOT_FOR_ALIGNERS
     except OSError:
         return False
 
@@ -96,9 +96,9 @@ class ReadFile(Struct, frozen=True):
         finally:
             os.close(fd)
         if form in {"BAM", "CRAM"}:
-            raise BadInput(f"is {form}: convert it with `samtools fastq`, {_ALIGN} it", file=path)
+            raise BadInput(f"is {form}: convert it with `samtools fastq`", file=path)
         if form not in {"plain", "gzip"}:
-            align = f", {_ALIGN} it" if form in _ALIGN_ONLY else ""
+            align = f", {_ALIGN} it" if form == "zstd" else ""
             reason = f"is compressed, but not with gzip: decompress it with {PROGRAMS[form]}{align}"
             raise BadInput(reason, file=path)
         return cls(path, form == "gzip", state.st_size, state.st_mtime_ns)
