@@ -20,8 +20,7 @@ SATURATION = {"local": 39.0, "outgoing": 21.0, "incoming": 20.0}
 #: Bytes of memory traffic that count for each byte loaded.
 SHARES = (1.0, 0.75, 0.5)
 
-#: Of locks: records of a batch, ns of a lock by the threads, ns under the lock per record, and the smallest
-#: sufficient batch with 16 threads.
+#: Of locks: records of a batch, ns of a lock by the threads, and ns under the lock per record.
 BATCHES = tuple(2**i for i in range(9))
 LOCKS: dict[str, Callable[[int], float]] = {
     "spin": lambda threads: 20 * threads**1.5,
@@ -31,7 +30,6 @@ LOCKS: dict[str, Callable[[int], float]] = {
     "atomic": lambda _: 40,
 }
 COPIES = {"original": 180.0, "deferred": 110.0, "batched": 40.0, "blocked": 15.0}
-NEEDED = {"spin": 128, "ticket": 64, "mutex": 32, "queue": 8}
 
 #: Chains of a core -> ns of a step of pointers, and bytes.
 CHAINS = {"registers": (0.0, 0), "l1": (1.3, 8192), "l2": (4.5, 1 << 18), "memory": (BASE, 1 << 28)}
@@ -141,7 +139,7 @@ class Host:
         """Yield the records of a metric: one per repetition, or one with all samples if *at_once*."""
         mean = value * self.fault(metric, case)
         samples = [mean * (1 + self.random.gauss(0, self.noise)) for _ in range(self.repetitions)]
-        if check == "topology" or metric in {"lock_batch", "slow_cores"}:
+        if check == "topology" or metric == "slow_cores":
             samples = [mean] * len(samples)
         for number, some in enumerate([samples] if self.at_once else [[s] for s in samples]):
             yield Record(
@@ -285,10 +283,6 @@ class Host:
             if lock != "atomic":
                 share = max(0.0, 1 - rate * alone / 1e9 / threads)
                 yield from self.add("locks", "lock_waiting", "1", "neither", share, **case)
-        for lock, batch in NEEDED.items():
-            case = {**self.place(0, 0), "lock": lock, "parsing": "batched", "work_ns": work_ns}
-            case |= {"placement": "compact", "threads": most}
-            yield from self.add("locks", "lock_batch", "1", "neither", batch, **case)
 
     def pages(self) -> Iterator[Record]:
         """Yield random latency and bandwidth by page size, and what tells of prefetchers and free huge pages."""

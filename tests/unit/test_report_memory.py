@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures, headlines and exports of loaded memory, core-to-core latency, page sizes and stores."""
+"""Figures, tables and headlines of loaded memory, core-to-core latency, page sizes, stores and locks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import FAULTS, SATURATION, THEORY, Host
 from firsttouch.records.schema import Record
 from firsttouch.report import model
-from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, page_sizes, stores, tails
+from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, of_host, tails
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
 
@@ -104,11 +104,11 @@ WRONG = (None, "x", [], [1, "a"], {"a": 1}, -1, True, 10**30, 0.5)
 def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -> None:
     """Records of other programs may have any parameters; a page shows the others, or says what it cannot show."""
     host = Host("n1", nodes=1, at_once=True, repetitions=2)
-    records = [*host.loaded((1.0,)), *host.pairs(2), *host.pages(), *host.stores()]
+    records = [*host.loaded((1.0,)), *host.pairs(2), *host.pages(), *host.stores(), *host.locks(1)]
     zero = [replace(r, samples=(0.0, 0.0), host="zero") for r in records]
     names = (
         *("rate", "load_bank", "load", "read_share", "pus", "shared", "pairs", "pages", "instructions"),
-        *("stores", "bank"),
+        *("stores", "bank", "lock", "parsing", "batch", "work_ns", "threads", "placement"),
     )
     wrong = [
         replace(r, parameters={**r.parameters, name: value}, host="n2")
@@ -152,22 +152,47 @@ def _topology(machine: Machine) -> Any:
     return topology.parse_xml(machine.xml())
 
 
-def test_page_sizes_state_gains_prefetchers_and_free_huge_pages(view: HostView) -> None:
-    shown = page_sizes.aspect(view)
-    shows = shown.note
-    assert re.search(r"NUMA node 0: 1\d\d ns with base pages, \d+\.?\d* ns with thp \(1\d\.\d % less\)", shows)
-    assert "so prefetchers work" in shows
-    assert "could be had as huge pages" in shows
-    metrics = [table.caption.partition(": ")[2].partition(" (")[0] for table in shown.tables]
-    assert metrics[:3] == ["random latency", "copy bandwidth", "triad bandwidth"]
-    off = page_sizes.aspect(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages())))
-    assert "prefetchers seem to be off" in off.note
+@pytest.mark.parametrize(
+    ("check", "captions", "header", "first", "best"),
+    [
+        (
+            "pages",
+            ["random latency", "copy bandwidth", "triad bandwidth", "prefetch ratio", "huge pages free"],
+            ("pu nodes", "bank", "pages"),
+            ("0", "0", "base"),
+            "pages huge",
+        ),
+        (
+            "stores",
+            ["copy bandwidth", "triad bandwidth"],
+            ("instructions", "stores"),
+            ("avx2", "regular"),
+            "instructions avx2, stores streaming",
+        ),
+        (
+            "locks",
+            ["lock records", "lock waiting"],
+            ("lock", "parsing", "batch", "threads", "placement"),
+            ("atomic", "blocked", "48", "1", "compact"),
+            "parsing blocked",
+        ),
+    ],
+)
+def test_a_check_without_figures_has_a_table_of_each_metric_and_the_best_of_it(
+    check: str, captions: list[str], header: tuple[str, ...], first: tuple[str, ...], best: str
+) -> None:
+    (shown,) = of_host(view_of([*memory_records(), *Host("n1", at_once=True).locks()]))[check]
+    assert [t.caption.partition(": ")[2].partition(" (")[0] for t in shown.tables] == captions
+    assert tuple(shown.tables[0].header[: len(header)]) == header
+    assert shown.tables[0].texts[0][: len(first)] == first
+    assert best in shown.results[0].compared
+    assert "\n" not in shown.note
+    assert all(r.value.endswith(("ns", "GB/s", " Mrecords/s")) for r in shown.results)
 
 
-def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
-    shown = stores.aspect(view)
-    assert re.match(r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", shown.note)
-    assert len(shown.tables[0].rows) == 8
+def test_a_check_with_tables_and_no_record_states_why() -> None:
+    (shown,) = of_host(view_of(Machine().topology()))["locks"]
+    assert shown.absent == [Absent("Locks", "the records of this report contain none of this check")]
 
 
 def test_a_sustained_load_states_how_far_the_clock_fell() -> None:

@@ -87,12 +87,14 @@ class Check(Table, frozen=True):
     needed: Mapping[str, ParameterForm] = field(default_factory=dict)
     #: The metrics that figures and facts of a report show; True: all.
     drawn: frozenset[str] | bool = False
+    #: How to read its tables. A report without drawings of the check has one table of each metric.
+    tables: str = ""
     #: The limits of metrics that count events.
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
     def draws(self, metric: str) -> bool:
         """Return whether a figure or a fact of a report shows the metric."""
-        return self.drawn if isinstance(self.drawn, bool) else metric in self.drawn
+        return bool(self.tables) or (self.drawn if isinstance(self.drawn, bool) else metric in self.drawn)
 
 
 #: The types of parameters (:mod:`firsttouch.records.schema`).
@@ -159,6 +161,7 @@ def _extended(check: Check, added: Check) -> Check:
         needed={**added.needed, **check.needed},
         shows={**added.shows, **check.shows},
         drawn=drawn,
+        tables=check.tables or added.tables,
         limits={**check.limits, **added.limits},
     )
 

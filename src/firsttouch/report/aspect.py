@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An aspect of a host: its results and charts, from which every form of a report is made (see render.py).
 
-To add an aspect, write ``aspects/NAME.py`` with the name of its check and a function ``aspect(view)``.
+To add an aspect, write ``aspects/NAME.py`` with the name of its check and a function ``aspect(view)``. A check
+with ``tables`` in the catalogue needs no module.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
-from firsttouch.records.cases import Case
+from firsttouch.judge.verdict import natural
+from firsttouch.records.cases import Case, grouped
+from firsttouch.records.catalogue import Check
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Cell, Entry, Panel, Table, Tile
-from firsttouch.report.model import Absent, HostView, banks, pu_nodes
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying
 from firsttouch.report.text import clean, plain, span
 from firsttouch.units import number, percent, quantity
 
@@ -237,3 +241,46 @@ def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
         *("its value", "its spread", "probe / other"),
     )
     return Table(f"The probe and other programs ({unit}, medians)", header, rows)
+
+
+# ----------------------------------------------------------------------
+# Checks that are shown as tables alone.
+
+#: From this value on, a unit has the prefix for a million.
+_MILLION = 1e6
+
+
+def tabulated(view: HostView, check: str, entry: Check) -> Aspect:
+    """Return the aspect of a check with a table of each metric and the best record of it."""
+    records = view.of(check)
+    if not records:
+        return Aspect(absent=[Absent(entry.title, view.why_absent(check))])
+    metrics = [*entry.metrics, *entry.data]
+    by_metric = grouped(records, lambda r: r.metric)
+    results, tables = [], []
+    for metric in sorted(by_metric, key=lambda m: (metrics.index(m) if m in metrics else len(metrics), m)):
+        of_metric = _in_millions(by_metric[metric])
+        names = [name for name in entry.parameters if name in varying(of_metric)]
+        rows = sorted(((_labels(r, names), r) for r in of_metric), key=lambda row: [*map(natural, row[0])])
+        title = metric.replace("_", " ")
+        header = [name.replace("_", " ") for name in names]
+        tables.append(value_table(f"{entry.title}: {title} ({of_metric[0].unit})", header or ["check"], rows))
+        first = best(of_metric)
+        if first and first.better != "neither":
+            pairs = zip(header, _labels(first, names), strict=True)
+            compared = ", ".join(f"{name} {label}" for name, label in pairs if label)
+            results.append(Result(f"{metric_title(first)}, the best", first, compared))
+    return Aspect(results, tables=tables, note=" ".join(entry.tables.split()))
+
+
+def _labels(record: Record, names: Sequence[str]) -> list[str]:
+    """Return the texts of a record's parameters of those *names*; that of its check without any."""
+    parameters = Case.of(record).parameters
+    return [clean(plain(parameters.get(name))) for name in names] or [record.check]
+
+
+def _in_millions(records: Sequence[Record]) -> Sequence[Record]:
+    """Return *records* of one metric, in millions of the unit if they have millions."""
+    if max(r.value for r in records) < _MILLION or records[0].unit == "1":
+        return records
+    return [replace(r, unit=f"M{r.unit}", samples=tuple(s / _MILLION for s in r.samples)) for r in records]

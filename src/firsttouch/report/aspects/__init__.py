@@ -19,7 +19,7 @@ from types import ModuleType
 
 from firsttouch.errors import did_you_mean, one_line
 from firsttouch.records.catalogue import checks
-from firsttouch.report.aspect import Aspect
+from firsttouch.report.aspect import Aspect, tabulated
 from firsttouch.report.model import HostView
 
 #: The aspects of a host by check, in the order of the catalogue.
@@ -27,8 +27,12 @@ Aspects = Mapping[str, Sequence[Aspect]]
 
 
 def of_host(view: HostView) -> Aspects:
-    """Return the aspects of a host."""
-    return {check: [module.aspect(view) for module in of_check(check)] for check in checks()}
+    """Return the aspects of a host; a check without a module may have tables."""
+    return {
+        check: [module.aspect(view) for module in of_check(check)]
+        or ([tabulated(view, check, entry)] if entry.tables else [])
+        for check, entry in checks().items()
+    }
 
 
 def of_check(check: str) -> list[ModuleType]:
