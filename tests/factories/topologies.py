@@ -12,13 +12,12 @@ import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from factories import caches
-from firsttouch.host.cpusets import format_hwloc
 from firsttouch.paths import ROOT
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
@@ -34,6 +33,13 @@ SMALL_CACHES = ("HWLOC_XMLFILE", "HWLOC_THISSYSTEM")
 
 # ----------------------------------------------------------------------
 # The objects of a made-up host. A bank and its memory-side cache belong to the object that contains them.
+
+
+def format_hwloc(members: Iterable[int]) -> str:
+    """Return *members* as an hwloc bitmap."""
+    mask = sum(1 << member for member in set(members))
+    words = [mask >> low & 0xFFFFFFFF for low in range(0, max(1, mask.bit_length()), 32)]
+    return ",".join(f"0x{word:08x}" for word in reversed(words))
 
 
 def _object(kind: str, *children: ET.Element, **attributes: object) -> ET.Element:

@@ -1,9 +1,7 @@
-"""Hostile input: topologies as hwloc XML, stored roots as folders and tarballs, and arguments of a plan."""
+"""Hostile input: topologies as hwloc XML, stored roots, and arguments of a plan."""
 # ruff: noqa: E501 (a case is one line)
 
-import io
 import os
-import tarfile
 
 import pytest
 
@@ -74,53 +72,16 @@ PLANNED = [
 ]  # fmt: skip
 
 
-def tarball(*members, name="root.tar", mode="w"):
-    """Return a function that makes a tarball of (name, content) or (name, type, link)."""
-
-    def make(folder):
-        with tarfile.open(folder / name, mode) as archive:
-            for member in members:
-                info = tarfile.TarInfo(member[0])
-                content = b""
-                if len(member) == 2:
-                    content = member[1]
-                    info.size = len(content)
-                else:
-                    info.type, info.linkname = member[1:]
-                archive.addfile(info, io.BytesIO(content))
-
-    return make
-
-
-def unreadable_tarball(folder):
-    tarball(("root/sys/file", b"x" * 10_000), mode="w:bz2")(folder)
-    data = (folder / "root.tar").read_bytes()
-    (folder / "root.tar").write_bytes(data[: len(data) // 2])
-
-
-def loop(folder):
-    (folder / "root.tar").symlink_to("root.tar")
-
-
-FILE = ("sys/file", b"x")
 #: Name, the maker of the root, a pattern of the message; all are refused.
 ROOTS = [
-    ("absent", {}, "cannot be read: No such file"),
-    ("loop of links", loop, "root.tar"),
-    ("FIFO", lambda folder: os.mkfifo(folder / "root.tar"), "a pipe, not a file"),
-    ("text", {"root.tar": "text"}, "neither a folder nor a complete tarball"),
-    ("cut", unreadable_tarball, "neither a folder nor a complete tarball"),
-    ("tarball of a folder without sys", tarball(("proc/cpuinfo", b"")), "no sys/ folder"),
-    ("sys is a file", {"root.tar/sys": ""}, "no sys/ folder"),
-    ("hard link to nothing", tarball(FILE, ("sys/a", tarfile.LNKTYPE, "sys/b")), "hard link to sys/b"),
-    ("2,000 folders", tarball(FILE, ("sys/" + "d/" * 2000 + "f", b"")), "too many folders|File name too long"),
-    ("a long name", tarball(FILE, ("sys/" + "n" * 300, b"")), "File name too long"),
-    ("a folder where a file was", tarball(("sys/a", b""), ("sys/a/b", b"")), "root.tar"),
-    ("only what leads outside", tarball(("../sys/a", b"x"), ("/sys/a/../../b", b"x")), "no sys/ folder"),
-    ("sys is a link outside", tarball(("sys", tarfile.SYMTYPE, "../../../sys")), "no sys/ folder"),
+    ("absent", {}, "with a sys/ folder"),
+    ("loop of links", lambda folder: (folder / "root").symlink_to("root"), "with a sys/ folder"),
+    ("FIFO", lambda folder: os.mkfifo(folder / "root"), "with a sys/ folder"),
+    ("text", {"root": "text"}, "with a sys/ folder"),
+    ("sys is a file", {"root/sys": ""}, "with a sys/ folder"),
     (
         "only an empty sys",
-        {"root.tar/sys/none": ""},
+        {"root/sys/none": ""},
         "firsttouch-probe topology failed|not an hwloc topology|no NUMA nodes",
     ),
 ]
@@ -139,7 +100,7 @@ ARGUMENTS = [
 CASES = [
     *(Case(f"xml: {name}", [*PLAN, "--xml", "x.xml"], 2, says, {"x.xml": xml}) for name, xml, says in REFUSED),
     *(Case(f"plan: {name}", [*PLAN, "--xml", "x.xml"], status, says, {"x.xml": xml}) for name, xml, status, says in PLANNED),
-    *(Case(f"fsroot: {name}", ["topology", "--fsroot", "root.tar"], 2, says, make) for name, make, says in ROOTS),
+    *(Case(f"fsroot: {name}", ["topology", "--fsroot", "root"], 2, says, make) for name, make, says in ROOTS),
     *(Case(f"arguments: {' '.join(a)[:40]}", [*PLAN, "--xml", str(STORED / "lstopo_synthetic.xml"), *a], 2, says) for a, says in ARGUMENTS),
     Case("xml: absent", [*PLAN, "--xml", "x.xml"], 2, "cannot be read: No such file"),
     Case("xml: FIFO", [*PLAN, "--xml", "x.xml"], 2, "a pipe, not a file", lambda folder: os.mkfifo(folder / "x.xml")),

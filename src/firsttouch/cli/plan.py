@@ -31,7 +31,7 @@ EXAMPLES = """\
   firsttouch plan --aligner bwa-mem --policies original,preferred-many
   firsttouch plan --aligner bwa-mem --dataset lambda 2x1-bound+node-index       one index for each NUMA node
   firsttouch plan --aligner bwa-mem --index-size 5.1GB --xml host.xml
-  firsttouch plan --aligner bwa-mem --fsroot 64amd64-4s2n4ca2co.tar.bz2
+  firsttouch plan --aligner bwa-mem --fsroot 64amd64-4s2n4ca2co
 
 names: 8x16-bound is 8 instances of 16 threads, each bound to its own CPUs and
 memory, and 8x-bound divides all CPUs of a host among 8 instances. Commands take

@@ -52,13 +52,6 @@ def parse_hwloc(text: str) -> frozenset[int]:
     return frozenset(members)
 
 
-def format_hwloc(members: Iterable[int]) -> str:
-    """Return *members* as an hwloc bitmap, which :func:`parse_hwloc` reads."""
-    mask = sum(1 << member for member in set(members))
-    words = [mask >> low & 0xFFFFFFFF for low in range(0, max(1, mask.bit_length()), 32)]
-    return ",".join(f"0x{word:08x}" for word in reversed(words))
-
-
 def status_list(status: str, key: str) -> frozenset[int]:
     """Return one list field, such as ``Cpus_allowed_list``, of the text of a /proc/PID/status."""
     for line in status.splitlines():

@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import lzma
 import os
 import re
 import shutil
 import sys
-import tempfile
 import xml.etree.ElementTree as ET
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,80 +23,6 @@ from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
 from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc, parse_list
 from firsttouch.tools import run_tool
 from firsttouch.units import format_bytes
-
-if TYPE_CHECKING:
-    import tarfile
-
-# ----------------------------------------------------------------------
-# Stored file-system roots (sys/ and proc/) of other hosts, as folders or tarballs.
-
-
-@contextlib.contextmanager
-def unpacked(fsroot: Path) -> Iterator[Path]:
-    """Yield the folder of a stored root that contains sys/; raises BadInput.
-
-    *fsroot* is that folder, or a tarball of one as hwloc-gather-topology writes it, which is unpacked while the
-    context lasts.
-    """
-    with contextlib.ExitStack() as stack:
-        places = [fsroot]
-        if not fsroot.is_dir():
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="firsttouch-")))
-            _unpack(fsroot, folder)
-            places = [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]
-        root = next((p for p in places if (p / "sys").is_dir()), None)
-        if root is None:
-            raise BadInput("no file-system root: it has no sys/ folder", file=fsroot)
-        yield root
-
-
-def _unpack(tarball: Path, folder: Path) -> None:
-    """Unpack the files, folders and links of *tarball* that stay inside *folder*."""
-    import tarfile  # noqa: PLC0415 - every run loads this module, and few read a tarball
-
-    try:
-        documents.refuse_special(tarball)
-        with tarfile.open(tarball) as stored:
-            for member in stored:
-                if _stays_inside(member, folder.resolve()):
-                    member.mode = 0o700 if member.isdir() else 0o600
-                    stored.extract(member, folder)
-    except KeyError as error:  # tarfile raises it for a hard link whose target is missing
-        reason = f"{member.name} is a hard link to {member.linkname}, which is not in it"
-        raise BadInput(f"an incomplete tarball: {reason}", file=tarball) from error
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-        reason = str(error).split(":\n", maxsplit=1)[0]
-        raise BadInput(f"neither a folder nor a complete tarball: {reason}", file=tarball) from error
-    except RecursionError as error:
-        raise BadInput("not a tarball of a host: a path in it has too many folders", file=tarball) from error
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror or error}", file=tarball) from error
-
-
-def _stays_inside(member: tarfile.TarInfo, folder: Path) -> bool:
-    """Return whether *member* is a file, folder or link that stays inside *folder*, given the members before it.
-
-    Devices and links out of the stored root are left out. tarfile's extraction filters would do it, but are newer
-    than Debian 12's Python (3.11.2).
-    """
-    place = folder / member.name
-    if ".." in place.parts:
-        return False
-    if member.issym():
-        climbs = list(Path(member.linkname).parts)
-        while climbs and climbs[0] == "..":
-            del climbs[0]
-        if ".." in climbs:  # a later member may turn the part before it into a link
-            return False
-        target = place.parent.resolve() / member.linkname
-    elif member.islnk():
-        target = folder / member.linkname
-    elif member.isfile() or member.isdir():
-        target = place
-    else:
-        return False
-    return all(p.resolve().is_relative_to(folder) for p in (place.parent, target))
-
 
 # ----------------------------------------------------------------------
 # The topology: NUMA nodes, PUs, memory, distances, caches, and what this process may use (thesis section 3.2).
@@ -495,13 +417,14 @@ def probe_program() -> Path:
 
 def probe_xml(fsroot: Path | None = None) -> str:
     """Return the probe's XML of this host, or of a stored root; raises Missing, RunFailed or BadInput."""
-    with contextlib.nullcontext() if fsroot is None else unpacked(fsroot) as root:
-        argv = [str(probe_program()), "topology", "--xml" if root is None else f"--xml={root}"]
-        try:
-            done = run_tool(argv, timeout=_PATIENCE)
-        except TimedOut as error:
-            failure = f"{PROBE} did not end within {_PATIENCE} s"
-            raise (BadInput(failure, file=fsroot) if fsroot else RunFailed(failure)) from error
+    if fsroot and not (fsroot / "sys").is_dir():
+        raise BadInput("no file-system root: it is no folder with a sys/ folder", file=fsroot)
+    argv = [str(probe_program()), "topology", f"--xml={fsroot}" if fsroot else "--xml"]
+    try:
+        done = run_tool(argv, timeout=_PATIENCE)
+    except TimedOut as error:
+        failure = f"{PROBE} did not end within {_PATIENCE} s"
+        raise (BadInput(failure, file=fsroot) if fsroot else RunFailed(failure)) from error
     if done.returncode or not done.stdout.strip():
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1].removeprefix(f"{PROBE}: error: ")
         failure = f"{PROBE} topology failed with status {done.returncode}: {reason}"
