@@ -2,6 +2,7 @@
 """The users' commands: what they mean, and the command of one instance."""
 
 import getopt
+import gzip
 import os
 import re
 import shlex
@@ -70,9 +71,9 @@ bowtie2 -p8 -x i -U a,b c -U - --reorder --mm -S o.sam
 bowtie2 -x i --interleaved p -k 3 --xeq
     p | 1 | 0
     bowtie2-align-s -p 7 --reorder -x i --interleaved A -k 3 --xeq
-bowtie2 -f i a.fa o.sam
-    a.fa | 1 | 0
-    bowtie2-align-s -p 7 --reorder -f i -U A
+bowtie2 -q i a.fq o.sam
+    a.fq | 1 | 0
+    bowtie2-align-s -p 7 --reorder -q i -U A
 hisat2 -x i -1 a,c -2 b,d --no-spliced --rna-str RF -q --large-index
     a,b c,d | 1 | 0
     hisat2-align-l -p 7 --reorder -x i -1 A -2 B --no-spliced --rna-str RF -q
@@ -151,9 +152,8 @@ def test_files_that_a_command_writes_beside_its_alignments(command):
 def test_what_else_a_command_says():
     command = understood("bwa mem -o out.sam -p ref.fa pairs.fq")
     assert (command.index, command.output, command.interleaved) == (Path("ref.fa"), Path("out.sam"), True)
-    assert (command.mates, command.pipes, command.on_stdin, command.fasta) == (2, 1, False, None)
+    assert (command.mates, command.pipes, command.on_stdin) == (2, 1, False)
     assert understood("bwa mem -o /dev/stdout ref.fa r.fq").output is None
-    assert understood("bowtie2 -f -x i -U a").fasta is True
     assert understood("gem-mapper -I g.gem").lanes == (("-",),)
     assert understood("gem-mapper -I g.gem -i a").batch == BatchRule(records=2, text=4_194_304)
     snap = understood("snap-aligner paired idx a.fq b.fq -o -sam -")
@@ -244,6 +244,13 @@ def test_a_pipe_beside_the_reads_can_be_read_only_once(tmp_path):
     assert understood(f"bwa mem -H {tmp_path}/header ref.fa a").whole == f"{tmp_path}/header can be read only once"
     os.mkfifo(tmp_path / "reads")
     assert understood(f"bwa mem ref.fa {tmp_path}/reads").whole == ""
+
+
+@pytest.mark.parametrize("text", [b">a\nAC\n", gzip.compress(b">a\nAC\n")])
+def test_fasta_is_not_divided(tmp_path, text):
+    (tmp_path / "reads").write_bytes(text)
+    assert understood(f"bwa mem ref.fa {tmp_path}/reads").whole == f"{tmp_path}/reads is FASTA"
+    assert understood("bowtie2 -fx i -U a").whole == "-f is for reads that are not FASTQ"
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,6 @@ def test_records_and_parts_are_those_of_the_rule(tmp_path, monkeypatch, data):
     size = data.draw(SIZES)
     monkeypatch.setattr(blocks_module, "BLOCK", size[0])
     monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])
-    monkeypatch.setattr("firsttouch.genomics.read_stream.HEAD", size[1])
     mates = data.draw(st.sampled_from((1, 2)))
     records = data.draw(fastq(mates=mates))
     rule, least = data.draw(BATCHES), data.draw(st.sampled_from((0, 1, 200, 2000)))
@@ -292,58 +291,21 @@ def test_pieces_stay_valid_and_an_early_end_leaves_nothing(tmp_path):
         assert 0 <= stream.progress.fraction <= 1
 
 
-# ----------------------------------------------------------------------
-# FASTA
-
-
-@st.composite
-def queries(draw):
-    """FASTA records as (name, lines of bases)."""
-    names = draw(st.lists(st.text("abz019:.#@+/> ", max_size=6).map(lambda n: f"q{n}"), min_size=1, max_size=9))
-    return [(name, draw(st.lists(st.text("ACGTNacgtn.=", max_size=40), max_size=4))) for name in names]
-
-
-@given(
-    records=queries(),
-    newline=st.sampled_from(("\n", "\r\n")),
-    blank=st.integers(0, 2),
-    least=st.sampled_from((0, 30, 100)),
-    size=SIZES,
-)
-@common(25)
-def test_fasta(tmp_path, monkeypatch, *, records, newline, blank, least, size):
-    monkeypatch.setattr(blocks_module, "BLOCK", size[0])
-    monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])
-    monkeypatch.setattr("firsttouch.genomics.read_stream.HEAD", size[1])
-    texts = ["".join(line + "\n" for line in (f">{name}", *lines)) for name, lines in records]
-    data = "".join(texts).rstrip("\n") + "\n" * blank
-    file = write(tmp_path / "q.fa", data.replace("\n", newline).encode())
-    bases = [sum(map(len, lines)) for _, lines in records]
-    parts, _ = parts_of([(str(file),)], rule=BatchRule(bases=least))
-    # Blank lines at the end of the input are dropped.
-    assert b"".join(part[2][0] for part in parts).decode() == "".join(texts).rstrip("\n") + "\n"
-    borders = [*batch_starts([(count, 1) for count in bases], BatchRule(bases=least)), len(records)]
-    expected = [(end - first, sum(bases[first:end])) for first, end in itertools.pairwise(borders)]
-    assert [(part[0], part[1]) for part in parts] == expected
-
-
 @given(
     names=st.lists(st.sampled_from(("a", "ab", "a/1", "a/2", "a/7", "b", "b x", "b\ty", "/1", "x/1")), min_size=1),
     mates=st.sampled_from((1, 2)),
-    fasta=st.booleans(),
     size=SIZES,
 )
 @common(60)
-def test_records_of_one_name_stay_together(tmp_path, monkeypatch, *, names, mates, fasta, size):
+def test_records_of_one_name_stay_together(tmp_path, monkeypatch, *, names, mates, size):
     """Without the end /N, as minimap2 takes names."""
     monkeypatch.setattr(blocks_module, "BLOCK", size[0])
     monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])
-    monkeypatch.setattr("firsttouch.genomics.read_stream.HEAD", size[1])
     words = [name.split()[0] for name in names]
     templates = [word[:-2] if len(word) > 2 and word[-2] == "/" else word for word in words]
     rule = BatchRule(names=True)
     if mates == 1:
-        reads = "".join(f">{n}\nAC\n" if fasta else f"@{n}\nAC\n+\nII\n" for n in names)
+        reads = "".join(f"@{n}\nAC\n+\nII\n" for n in names)
         lanes = [(str(write(tmp_path / "r", reads.encode())),)]
     else:
         both = ("".join(f"@{t}/{m}\nAC\n+\nII\n" for t in templates) for m in (1, 2))
@@ -351,41 +313,8 @@ def test_records_of_one_name_stay_together(tmp_path, monkeypatch, *, names, mate
     parts, _ = parts_of(lanes, rule=rule)
     sizes = [len(list(group)) for _, group in itertools.groupby(templates)]
     assert [part[0] for part in parts] == sizes
-    if not fasta or mates == 2:
-        index = blocks_module.inspect([Path(file) for file in lanes[0]], rule).batches
-        assert list(index.records) == [*itertools.accumulate(sizes, initial=0)]
-
-
-BAD_FASTA = [
-    (">a\nAC\n>\nAC\n", ":3: record 2 has no name"),
-    (">a\nAC\n> b\nAC\n", ":3: record 2 has no name"),
-    (">a\nAC\nGT\n>b\nA*\n", ":5: record 2 has '*' among its bases"),
-    (">a\nAC\nG T\n>b\nA\n", ":3: record 1 has the byte 0x20 among its bases"),
-    (">a\nAC\n>b\x1b\nA\n", ":3: record 2 has the byte 0x1b in the line of its name"),
-    (">a\n>" + "n" * 255 + "\nA\n", ":2: record 2 has a name of 255 bytes, SAM's limit is 254"),
-    (">a\nAC\n@b\nAC\n+\nII\n", ":3: record 1 has '@' among its bases"),
-]
-
-
-@pytest.mark.parametrize("size", [(3, 0), (1 << 21, 1 << 14)])
-def test_errors_in_fasta(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(blocks_module, "BLOCK", size[0])
-    monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])
-    monkeypatch.setattr("firsttouch.genomics.read_stream.HEAD", size[1])
-    for data, message in BAD_FASTA:
-        file = write(tmp_path / "q.fa", data.encode())
-        assert error_of([(str(file),)]) == f"{file}{message}"
-    file = write(tmp_path / "q.fa", b">a\nAC\n>b\nAC\n")
-    assert error_of([(str(file),)], fasta=False).endswith(
-        ":1: record 1 begins without @: this is FASTA, FASTQ is needed"
-    )
-    fastq_file = write(tmp_path / "r.fq", text(GOOD))
-    assert error_of([(str(fastq_file),)], fasta=True) == f"{fastq_file}:1: record 1 begins without >"
-    other = write(tmp_path / "m.fa", b">a\nAC\n>c\nAC\n")
-    assert error_of([(str(file), str(other))]) == f"{other}: record 2: >b and >c are no pair"
-    odd = write(tmp_path / "o.fa", b">a\nAC\n>a\nAC\n>b\nA\n")
-    reason = "record 3 has no mate, and the file of interleaved pairs ends"
-    assert error_of([(str(odd),)], interleaved=True) == f"{odd}:5: {reason}"
+    index = blocks_module.inspect([Path(file) for file in lanes[0]], rule).batches
+    assert list(index.records) == [*itertools.accumulate(sizes, initial=0)]
 
 
 def parts_for(source, **options):
@@ -434,10 +363,9 @@ def test_an_empty_lane_among_others(tmp_path, place, content):
     lanes = [(str(write(tmp_path / f"{n}.fq", text(GOOD))),) for n in range(2)]
     whole, _ = parts_of(lanes)
     lanes.insert(place, (str(write(tmp_path / "empty.fq", content)),))
-    for fasta in (None, False):
-        parts, progress = parts_of(lanes, fasta=fasta)
-        assert parts == whole
-        assert progress.records == 2 * len(GOOD)
+    parts, progress = parts_of(lanes)
+    assert parts == whole
+    assert progress.records == 2 * len(GOOD)
 
 
 def test_names_of_mates_that_may_differ(tmp_path):

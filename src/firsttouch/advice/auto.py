@@ -37,7 +37,7 @@ _HEAD, _MOST_TEXT = 1 / 3, 2**30
 _PIECE = 2**20
 #: A byte of a compressed file has at most so many bases.
 _MOST_BASES = 4
-#: About so many bases are in a byte of a file: in FASTQ and FASTA text, and in any compressed format.
+#: About so many bases are in a byte of a file: in FASTQ text, and in any compressed format.
 _TEXT_BASES, _PACKED_BASES = 0.45, 2.0
 
 
@@ -229,7 +229,6 @@ class Auto(Struct, frozen=True, dict=True):
                     self.command.lanes,
                     interleaved=self.command.interleaved,
                     least_part_bytes=_PIECE,
-                    fasta=self.command.fasta,
                     any_names=self.command.aligner.any_names,
                 )
             )

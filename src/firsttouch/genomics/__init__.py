@@ -5,7 +5,7 @@ In: an aligner (a TOML file in aligners/), an index, FASTQ files and a scenario.
 records.
 
 The path of a read: ``read_stream.ReadStream`` reads each input once. ``inputs`` opens and decompresses files,
-pipes and standard input, ``fastq`` and ``fasta`` check the records, and the pieces end where batches of the
+pipes and standard input, ``fastq`` checks the records, and the pieces end where batches of the
 aligner end. ``stream.Run`` starts the instances, ``dealing`` gives them the pieces through pipes
 (``instance_files``: as files), and ``collecting`` takes their alignments as they come (``sam_stream`` checks
 them) and delivers them in input order under one header to a sink of ``sinks``.

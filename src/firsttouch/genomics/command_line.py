@@ -20,7 +20,7 @@ from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
 from firsttouch.genomics.index_copies import OWN, IndexUse
-from firsttouch.genomics.reads import BatchRule
+from firsttouch.genomics.reads import BatchRule, is_fasta
 from firsttouch.genomics.sinks import with_indexes
 from firsttouch.records import atomic_files
 
@@ -36,10 +36,10 @@ class UserCommand(Struct, frozen=True):
 
     *words* is the command, unchanged. *index* is the prefix, folder or file of the index, where the program
     finds it; None if it is unknown. *lanes* are the inputs, each one file, or two files with mates; "-" is the
-    standard input. *interleaved*: mates follow each other in one file. *fasta*: the user says that reads are
-    FASTA (None: their content says it). *threads* is the user's number, else the aligner's default. *batch*,
-    which *aligner* has, too, is how this command divides its reads into batches. *output* is the file that its
-    SAM is for; None if it writes standard output, or writes the file itself because it cannot be divided.
+    standard input. *interleaved*: mates follow each other in one file. *threads* is the user's number, else
+    the aligner's default. *batch*, which *aligner* has, too, is how this command divides its reads into batches.
+    *output* is the file that its SAM is for; None if it writes standard output, or writes the file itself because
+    it cannot be divided.
     *whole* says why it must run as one instance (:meth:`unsplit`), or is empty: its reads can be divided.
     Its *arguments* begin at word *first*.
     """
@@ -49,7 +49,6 @@ class UserCommand(Struct, frozen=True):
     index: Path | None
     lanes: tuple[tuple[str, ...], ...]
     interleaved: bool
-    fasta: bool | None
     threads: int
     batch: BatchRule
     output: Path | None
@@ -355,7 +354,6 @@ def parse(words: Sequence[str]) -> UserCommand:
         index,
         lanes,
         interleaved,
-        True if "fasta" in arguments.roles else None,
         threads,
         batch,
         output,
@@ -412,7 +410,6 @@ _INSTEAD = {
     "mates1": "use --reads",
     "mates2": "use --reads2",
     "interleaved": "use --interleaved",
-    "fasta": "reads are FASTQ",
     "batch": "use --batch-bases",
     "output": "use -o",
     "removes": "firsttouch places threads and index",
@@ -604,6 +601,7 @@ def _lanes(syntax: Syntax, arguments: Arguments) -> tuple[tuple[tuple[str, ...],
     if sum(map(bool, (single, interleaved, pairs))) > 1:
         reasons.append("it has reads of several kinds: pairs, interleaved pairs or single reads")
     lanes = (*pairs, *((file,) for file in [*interleaved, *single]))
+    reasons += [f"{file} is FASTA" for lane in lanes for file in lane if is_fasta(file)]
     return lanes, bool(interleaved) and not pairs, reasons
 
 

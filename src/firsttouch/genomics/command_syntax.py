@@ -36,7 +36,7 @@ _COMPRESSION = re.compile("-(gz|bz2|lz4|zst)$")
 _NAME_PARTS = ("name", "stem", "mate", "suffix", "folder", "option")
 #: The keys that hold options with a meaning.
 ROLES = (
-    *("threads", "index", "single", "mates1", "mates2", "interleaved", "fasta", "batch"),
+    *("threads", "index", "single", "mates1", "mates2", "interleaved", "batch"),
     *("output", "sam", "removes", "large", "summary"),
 )
 

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -243,7 +243,7 @@ _BLANK = "begins without @: it is a blank line"
 _AT, _PLUS = b"@+"
 _TAB, _DELETE = b"\t\x7f"
 #: Bytes that SAM's SEQ and QUAL columns cannot hold, and those that no name line may have.
-NO_BASE = re.compile(rb"[^A-Za-z.=]")
+_NO_BASE = re.compile(rb"[^A-Za-z.=]")
 _NO_QUALITY = re.compile(rb"[^!-~]")
 _NO_NAME = re.compile(rb"[^\t -~\x80-\xff]")
 
@@ -263,25 +263,12 @@ class Chunk(Struct):
     text: Ints
 
 
-class Parser(Protocol):
-    """Checked chunks of one input. A record has *lines* lines (0: any number)."""
-
-    path: Path
-    records: int
-    end: int
-    lines: int
-
-    def __iter__(self) -> Iterator[Chunk]: ...
-
-
 class FastqParser:
     """Parses and checks one file, as an iterator of chunks.
 
     At the end, the attributes describe the whole file: number of *records*, bytes of the *longest*, the offset
     *end* of the last record's end, and *crlf*, *unended* and *blank* as in Layout.
     """
-
-    lines = 4
 
     def __init__(self, path: Path, blocks: Iterator[Block], *, multiple_of: int = 1) -> None:
         """Parse *blocks* of the file; a chunk has a multiple of *multiple_of* records (2: interleaved pairs)."""
@@ -294,8 +281,8 @@ class FastqParser:
     def __iter__(self) -> Iterator[Chunk]:
         """Yield the chunks; the next one invalidates it. Raises BadInput naming file, record and line."""
         tail, tail_ends = np.empty(0, np.uint8), np.empty(0, np.int64)
-        for block in undamaged(self._blocks, self):
-            data = prepend(tail, block)
+        for block in self._undamaged():
+            data = _prepend(tail, block)
             size = len(tail) + block.size
             if self.blank:
                 self._require_blank(data[:size].tobytes())
@@ -311,6 +298,13 @@ class FastqParser:
                 raise self._error(f"is longer than {LONGEST >> 20} MiB: is this FASTQ?", 1)
         if chunk := self._last(tail.tobytes(), tail_ends):
             yield chunk
+
+    def _undamaged(self) -> Iterator[Block]:
+        """Yield the blocks; raises BadInput that names the present record for damaged data."""
+        try:
+            yield from self._blocks
+        except Damaged as error:
+            raise BadInput(f"record {self.records + 1}: {error}", file=self.path) from error
 
     def _check(self, data: Bytes, size: int, ends: Ints, *, returns: bool) -> Chunk | None:
         """Check the records whose lines end at *ends*; None: only blank lines are left."""
@@ -328,7 +322,7 @@ class FastqParser:
         good = (data[starts] == _AT) & (data[ends[:, 1] + 1] == _PLUS) & (bases == qualities)
         if len(self._scratch) < size:
             self._scratch = np.empty(size, np.uint8)
-        good &= valid_names(data, starts, ends[:, 0]) & _valid_bytes(data, ends, self._scratch)
+        good &= _valid_names(data, starts, ends[:, 0]) & _valid_bytes(data, ends, self._scratch)
         count = len(good) if good.all() else int(good.argmin())
         self.records += count
         if count < len(good):
@@ -370,15 +364,7 @@ class FastqParser:
         return BadInput(f"record {self.records + 1} {reason}", file=self.path, line=4 * self.records + line)
 
 
-def undamaged(blocks: Iterator[Block], parser: Parser) -> Iterator[Block]:
-    """Yield *blocks*; raises BadInput, which names the record that *parser* is at, for damaged data."""
-    try:
-        yield from blocks
-    except Damaged as error:
-        raise BadInput(f"record {parser.records + 1}: {error}", file=parser.path) from error
-
-
-def prepend(tail: Bytes, block: Block) -> Bytes:
+def _prepend(tail: Bytes, block: Block) -> Bytes:
     """Return the bytes of *block* with *tail* before them."""
     if len(tail) > HEAD:
         return np.concatenate((tail, block.data[HEAD:]))
@@ -386,7 +372,7 @@ def prepend(tail: Bytes, block: Block) -> Bytes:
     return block.data[HEAD - len(tail) :]
 
 
-def valid_names(data: Bytes, starts: Ints, ends: Ints) -> Bools:
+def _valid_names(data: Bytes, starts: Ints, ends: Ints) -> Bools:
     """Return which name lines have a name for SAM: 1 to LONGEST_NAME bytes that do not begin with @."""
     first = data[starts + 1]
     good: Bools = (first > _SPACE) & (first != _AT)
@@ -426,35 +412,35 @@ def _valid_bytes(data: Bytes, ends: Ints, scratch: Bytes) -> Bools:
     marked = np.bitwise_or.reduceat(scratch, np.concatenate(([0], lines[:-1] + 1)))[1::4]
     for record in np.flatnonzero(marked):
         bases = data[ends[record, 0] + 1 : ends[record, 1]].tobytes().removesuffix(b"\r")
-        good[record] &= not NO_BASE.search(bases)
+        good[record] &= not _NO_BASE.search(bases)
     return good
 
 
 def _fault(lines: list[bytes]) -> tuple[str, int] | None:
     """Return the first fault of a record and the line (1 to 4) that has it, or None."""
     name, bases, plus, quality = (*lines, b"", b"", b"")[:4]
-    if reason := name_fault(name):
+    if reason := _name_fault(name):
         return reason, 1
     if not plus.startswith(b"+"):
         several = ": bases on several lines are not supported, join them" if bases and plus.isalpha() else ""
         return f"has no + line (is it truncated?){several}", 3
-    if odd := NO_BASE.search(bases):
-        return f"has {shown(odd[0])} among its bases", 2
+    if odd := _NO_BASE.search(bases):
+        return f"has {_shown(odd[0])} among its bases", 2
     if len(bases) != len(quality):
         return f"has {len(bases)} bases but {len(quality)} qualities (is it truncated?)", 4
     if odd := _NO_QUALITY.search(quality):
-        return f"has {shown(odd[0])} among its qualities, which are ! to ~", 4
+        return f"has {_shown(odd[0])} among its qualities, which are ! to ~", 4
     return None
 
 
-def name_fault(line: bytes, mark: bytes = b"@") -> str:
-    """Return the fault of a name line, which begins with *mark*, or an empty string."""
-    if not line.startswith(mark):
+def _name_fault(line: bytes) -> str:
+    """Return the fault of a name line, or an empty string."""
+    if not line.startswith(b"@"):
         fasta = ": this is FASTA, FASTQ is needed" if line.startswith(b">") else ""
-        return f"begins without {mark.decode()}{fasta}" if line.strip() else _BLANK
+        return f"begins without @{fasta}" if line.strip() else _BLANK
     name = _NAME_END.split(line[1:], maxsplit=1)[0]
     if odd := _NO_NAME.search(line):
-        return f"has {shown(odd[0])} in the line of its name"
+        return f"has {_shown(odd[0])} in the line of its name"
     if not name:
         return "has no name"
     if name.startswith(b"@"):
@@ -464,7 +450,7 @@ def name_fault(line: bytes, mark: bytes = b"@") -> str:
     return ""
 
 
-def shown(byte: bytes) -> str:
+def _shown(byte: bytes) -> str:
     """Return a byte as messages show it."""
     return repr(byte.decode("ascii")) if b"!" <= byte <= b"~" else f"the byte {byte[0]:#04x}"
 
@@ -632,7 +618,7 @@ class Mate(Struct):
         return ReadNames(self.chunk.data, self.chunk.starts[self.records], self.chunk.ends[self.records, 0])
 
 
-def mates_of(parsers: Sequence[Parser], *, interleaved: bool) -> Iterator[list[Mate]]:
+def mates_of(parsers: Sequence[FastqParser], *, interleaved: bool) -> Iterator[list[Mate]]:
     """Yield the records of one file, of interleaved pairs as mates 1 and 2, or equally many of the two of a pair.
 
     Raises BadInput if one file of a pair has more.
@@ -644,7 +630,7 @@ def mates_of(parsers: Sequence[Parser], *, interleaved: bool) -> Iterator[list[M
         yield [Mate(chunk, slice(mate, None, 1 + interleaved)) for mate in range(1 + interleaved)]
 
 
-def _mates_of_two(parsers: Sequence[Parser]) -> Iterator[list[Mate]]:
+def _mates_of_two(parsers: Sequence[FastqParser]) -> Iterator[list[Mate]]:
     streams = [iter(parser) for parser in parsers]
     chunks = [next(stream, None) for stream in streams]
     used, done = [0, 0], 0
@@ -662,7 +648,7 @@ def _mates_of_two(parsers: Sequence[Parser]) -> Iterator[list[Mate]]:
             raise BadInput(f"ends after {done} records, the other file of the pair has more", file=parser.path)
 
 
-def check_names(parsers: Sequence[Parser], mates: Sequence[Mate], done: int) -> None:
+def check_names(parsers: Sequence[FastqParser], mates: Sequence[Mate], done: int) -> None:
     """Raise BadInput if the names of two mates do not match; *done* pairs came before."""
     if len(mates) < 2:
         return
@@ -673,5 +659,4 @@ def check_names(parsers: Sequence[Parser], mates: Sequence[Mate], done: int) -> 
     number = done + at
     reason = f"{' and '.join(both)} are {'the same mate' if both[0] == both[1] else 'no pair'}"
     before = number if len(parsers) == 2 else 2 * number + 1
-    line = parsers[-1].lines * before + 1 if parsers[-1].lines else None
-    raise BadInput(f"record {number + 1}: {reason}", file=parsers[-1].path, line=line)
+    raise BadInput(f"record {number + 1}: {reason}", file=parsers[-1].path, line=4 * before + 1)

@@ -325,7 +325,6 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
         least_part_bytes=division.PART_BYTES,
         instances=scenario.instances,
         merged=work.programs.pipes == 1,
-        fasta=False,
         any_names=work.aligner.any_names,
         division=parts,
     )

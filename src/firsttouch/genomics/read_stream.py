@@ -17,16 +17,12 @@ from msgspec.structs import replace
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.division import Division
-from firsttouch.genomics.fasta import MARK, FastaParser
 from firsttouch.genomics.fastq import (
-    HEAD,
     BatchBorders,
-    Block,
     Bytes,
     FastqParser,
     Ints,
     Mate,
-    Parser,
     check_names,
     mates_of,
     read_ahead,
@@ -34,7 +30,6 @@ from firsttouch.genomics.fastq import (
 from firsttouch.genomics.inputs import Input
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import BatchRule, Reads, template_name
-from firsttouch.genomics.sources import Damaged
 
 #: With small inputs, an instance gets about this many parts: it bounds how much the shares of instances differ.
 PARTS_EACH = 16
@@ -62,9 +57,7 @@ class Piece(Struct, frozen=True):
     def names(self, step: int) -> Iterable[bytes]:
         """Return the names of the templates, if the first text has *step* records for each."""
         lines = bytes(self.data[0]).split(b"\n")
-        is_fasta = lines[0].startswith(b">")
-        heads = [line for line in lines if line.startswith(b">")] if is_fasta else lines[:-1:4]
-        return [template_name(head[1:].split(None, 1)[0]) for head in heads[::step]]
+        return [template_name(head[1:].split(None, 1)[0]) for head in lines[: -1 : 4 * step]]
 
 
 class _WholeFiles(Piece, frozen=True):
@@ -131,7 +124,6 @@ class ReadStream:
         instances: int = 0,
         smallest_part_bytes: int = 1,
         merged: bool = False,
-        fasta: bool | None = None,
         any_names: bool = False,
         division: Division | None = None,
     ) -> None:
@@ -141,15 +133,14 @@ class ReadStream:
         counted through all lanes. A part has whole batches with at least *least_part_bytes* bytes of text of all
         mates. For some *instances* a part may have less, down to *smallest_part_bytes*, so that each instance gets
         several: of the files, or, if their size is unknown, of what was read before.
-        *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
-        are FASTA (True), FASTQ (False), or tell it by their content (None).
+        *merged*: both mates go interleaved through one pipe, else each through its own.
         *any_names*: the names of mates may differ.
         *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
 
         Raises BadInput for an input that cannot be read, and for a file that is refused by its content.
         """
         self.mates = 2 if interleaved or any(len(lane) == 2 for lane in lanes) else 1
-        self._interleaved, self._merged, self._fasta = interleaved, merged, fasta
+        self._interleaved, self._merged = interleaved, merged
         self.rule, self._any_names = rule, any_names
         self._usual, self._smallest = max(1, least_part_bytes), smallest_part_bytes
         self._shares = PARTS_EACH * instances
@@ -274,24 +265,15 @@ class ReadStream:
                     return
         self._size_before += sum(source.size or 0 for source in lane)
 
-    def _parser(self, source: Input, mates: int, stack: contextlib.ExitStack) -> Parser:
+    def _parser(self, source: Input, mates: int, stack: contextlib.ExitStack) -> FastqParser:
         """Start to read an input, and return the parser of its text."""
         threads = source.threads or max(1, min(4, len(os.sched_getaffinity(0))) // mates)
         pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="reads"))
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         blocks = source.checked(read_ahead(pool, threads, source.reads(), lasting=True))
-        first: list[Block] = []
-        is_fasta = self._fasta
-        if is_fasta is None:
-            try:
-                first = list(itertools.islice(blocks, 1))
-            except Damaged as error:
-                raise BadInput(f"record 1: {error}", file=source.label) from error
-            is_fasta = bool(first) and first[0].data[HEAD] == MARK[0]
-        kind = FastaParser if is_fasta else FastqParser
-        return kind(source.label, itertools.chain(first, blocks), multiple_of=1 + self._interleaved)
+        return FastqParser(source.label, blocks, multiple_of=1 + self._interleaved)
 
-    def _report(self, lane: Sequence[Input], parsers: Sequence[Parser], records: int, bases: int) -> None:
+    def _report(self, lane: Sequence[Input], parsers: Sequence[FastqParser], records: int, bases: int) -> None:
         """Add to the progress after a chunk."""
         fraction = None
         at = [source.position(parser.end) for source, parser in zip(lane, parsers, strict=True)]

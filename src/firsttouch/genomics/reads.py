@@ -52,10 +52,10 @@ _ALIGN = "or use `firsttouch run`, which reads"
 def form_of(head: bytes) -> str:
     """Return the form of reads by their first bytes: "plain", or the name of the compression or format."""
     form = next((form for begin, form in _FORMS.items() if head.startswith(begin)), "plain")
-    return "BAM" if form == "gzip" and begin_of_gzip(head).startswith(_BAM) else form
+    return "BAM" if form == "gzip" and _begin_of_gzip(head).startswith(_BAM) else form
 
 
-def begin_of_gzip(head: bytes) -> bytes:
+def _begin_of_gzip(head: bytes) -> bytes:
     """Return the first bytes of gzip data, decompressed."""
     with contextlib.suppress(zlib.error):
         return zlib.decompressobj(wbits=31).decompress(head, _BEGIN_BYTES)
@@ -64,13 +64,22 @@ def begin_of_gzip(head: bytes) -> bytes:
 
 def is_for_no_aligner(path: str) -> bool:
     """Return whether *path* is a file of a form that no aligner is trusted to read itself."""
-    try:
-        if not Path(path).is_file():  # opening a FIFO would let its writer begin
-            return False
-        with Path(path).open("rb") as file:
-            return form_of(file.read(PEEK)) in _NOT_FOR_ALIGNERS
-    except OSError:
-        return False
+    return form_of(_head_of(path)) in _NOT_FOR_ALIGNERS
+
+
+def is_fasta(path: str) -> bool:
+    """Return whether *path* is a file of FASTA, plain or gzip."""
+    head = _head_of(path)
+    return (_begin_of_gzip(head) or head).startswith(b">")
+
+
+def _head_of(path: str) -> bytes:
+    """Return the first bytes of a file, of anything else none."""
+    with contextlib.suppress(OSError, ValueError):
+        if Path(path).is_file():  # opening a FIFO would let its writer begin
+            with Path(path).open("rb") as file:
+                return file.read(PEEK)
+    return b""
 
 
 class ReadFile(Struct, frozen=True):
