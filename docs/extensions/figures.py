@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example figures of the manual, drawn by the program.
 
-Latency, contention and throughput were measured on a small virtual machine (docs/examples). Thread scaling and
+Latency and contention were measured on a small virtual machine (docs/examples). Thread scaling and
 scenarios are published times of BWA-MEM on the AMD system of the thesis. The bandwidth matrix shows the three
 rates that the thesis gives for that system (section 3.4), one for each distance. The other figures are of a
 simulated host, as in their tests.
@@ -163,7 +163,6 @@ _SOURCES = {
     "contention": _VM,
     "scaling": _PUBLISHED,
     "placement": _PUBLISHED,
-    "throughput": _VM,
     "loaded_latency": _SIMULATED,
     "core_to_core": _SIMULATED,
 }

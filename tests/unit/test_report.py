@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -114,40 +113,6 @@ def test_the_speedup_is_that_of_the_fastest_run_against_the_default_run(tmp_path
     assert "4.00x (3.55x to 4.89x)" in " ".join(summary.table().split())
     assert "dashed line: default run, 1x8-default with 8 threads: 40 s" in page
     assert "4x2-bound" not in page.split("Results of n1")[1].split("Details</h3>")[0]
-
-
-def test_throughput_has_its_peaks(tmp_path: Path) -> None:
-    def run(
-        instances: int, threads: int, policy: str, *samples: float, time: str = "2026-01-01T00:00:00+00:00"
-    ) -> Record:
-        parameters = {
-            "aligner": "bowtie2",
-            "dataset": "lambda",
-            "instances": instances,
-            "threads": threads,
-            "policy": policy,
-            "scenario": name_of(instances, threads, policy),
-            "reads_per_thread": 10_000,
-            "aligning_seconds": list(samples),
-        }
-        return Record(
-            "weak_scaling", "throughput", "kreads/s", "higher", samples, parameters, host="n1", time=time
-        )
-
-    records = [
-        run(1, 16, "original", 90.0, 100.0, 110.0),
-        run(1, 32, "original", 999.0, time="2025-01-01T00:00:00+00:00"),
-        run(1, 32, "original", 150.0, 160.0, 165.0),
-        run(1, 64, "original", 120.0, 125.0, 130.0),
-        run(2, 16, "unbound", 140.0, 150.0, 160.0),
-        run(4, 16, "unbound", 290.0, 300.0, 310.0),
-    ]
-    _, page, _ = built_report(tmp_path, records)
-    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    assert "one process: 160 kreads/s at most, with 32 threads (1x32-default)." in text
-    assert "several, unbound: 300 kreads/s at most, with 64 threads (4x16-unbound)." in text
-    assert "one process 32 1x32-default peak 160 165 150" in text
-    assert "999" not in text.split("Throughput with the same number of reads")[1].split("Details")[0]
 
 
 def test_overlapping_repetitions_are_no_clear_gain(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import FAULTS, SATURATION, THEORY, Host
 from firsttouch.records.schema import Record
 from firsttouch.report import model
-from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, of_host, tails
+from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, of_host
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
 
@@ -218,18 +218,13 @@ def test_the_slowest_pu_of_each_chain_is_a_table_and_slow_ones_come_first() -> N
     ]
 
 
-def tails_of(**more: Any) -> HostView:
-    return view_of([*Host("n1", at_once=True, **more).tails()])
-
-
-def test_the_slowest_accesses_of_the_worst_bank_are_the_result() -> None:
-    view = tails_of(fault=FAULTS["rare slow accesses"][1])
-    shown = tails.aspect(view)
-    idle, loaded = shown.results
-    assert idle.compared.startswith("NUMA node ")  # to the other bank
-    assert re.match(r"bank [01], local load, the slowest of 2 pairs; the median takes \d+ ns", loaded.compared)
-    assert len(shown.tables[0].rows) == 6
-    assert "1 in 10,000 more than" in shown.note
+def test_the_best_and_the_worst_of_the_slowest_accesses_are_results() -> None:
+    view = view_of([*Host("n1", at_once=True, fault=FAULTS["rare slow accesses"][1]).tails()])
+    (shown,) = of_host(view)["tails"]
+    place = r"pu nodes \d, bank \d, load (none|local)"
+    for result in shown.results:
+        assert re.fullmatch(rf"{place}; the worst [\d.]+ (ns|µs), {place}", result.compared)
+    assert [len(table.rows) for table in shown.tables] == [6] * 4
 
 
 def test_the_module_of_a_wrong_word_is_stated() -> None:
@@ -242,7 +237,6 @@ def test_the_module_of_a_wrong_word_is_stated() -> None:
 @pytest.mark.parametrize(
     ("aspect", "parameters"),
     [
-        (tails, {"interruptions_per_s": "x"}),
         *((cores, {"slowest": wrong}) for wrong in ("x", None, [])),
         *((cores, {"curve": wrong}) for wrong in ("x", None, [], ["x"], [0.0], [-1.0, 1.0])),
         (cores, {"sustain_s": "x"}),
@@ -256,7 +250,7 @@ def test_a_damaged_record_loses_no_report(aspect: Any, parameters: dict[str, Any
     answers = host.add("correctness", "wrong_answers", "1", "lower", 1.0, work="copy", units=5)
     records = [
         replace(r, parameters={**r.parameters, **{k: v for k, v in parameters.items() if k in r.parameters}})
-        for r in [*host.tails(), *host.cores(), *answers]
+        for r in [*host.cores(), *answers]
     ]
     view = view_of(records)
     assert drawings.figures(view, aspect.aspect(view)) is not None

@@ -83,9 +83,14 @@ class Aspect(Struct, frozen=True):
 # What aspects have in common.
 
 
-def best(records: Iterable[Record]) -> Record | None:
-    """Return the record with the best median, None without records."""
-    return max(records, key=lambda r: r.value if r.better == "higher" else -r.value, default=None)
+def best(records: Iterable[Record]) -> Record:
+    """Return the record with the best median."""
+    return max(records, key=lambda r: r.value if r.better == "higher" else -r.value)
+
+
+def worst(records: Iterable[Record]) -> Record:
+    """Return the record with the worst median."""
+    return min(records, key=lambda r: r.value if r.better == "higher" else -r.value)
 
 
 def metric_title(record: Record) -> str:
@@ -265,12 +270,18 @@ def tabulated(view: HostView, check: str, entry: Check) -> Aspect:
         title = metric.replace("_", " ")
         header = [name.replace("_", " ") for name in names]
         tables.append(value_table(f"{entry.title}: {title} ({of_metric[0].unit})", header or ["check"], rows))
-        first = best(of_metric)
-        if first and first.better != "neither":
-            pairs = zip(header, _labels(first, names), strict=True)
-            compared = ", ".join(f"{name} {label}" for name, label in pairs if label)
+        first, last = best(of_metric), worst(of_metric)
+        if first.better != "neither":
+            compared = _place(first, names)
+            compared += f"; the worst {value(last)}, {_place(last, names)}" if len(of_metric) > 1 else ""
             results.append(Result(f"{metric_title(first)}, the best", first, compared))
     return Aspect(results, tables=tables, note=" ".join(entry.tables.split()))
+
+
+def _place(record: Record, names: Sequence[str]) -> str:
+    """Return the parameters of those *names*: ``threads 4, lock spin``."""
+    labels = zip(names, _labels(record, names), strict=False)
+    return ", ".join(f"{name.replace('_', ' ')} {label}" for name, label in labels if label)
 
 
 def _labels(record: Record, names: Sequence[str]) -> list[str]:
