@@ -87,11 +87,7 @@ def test_other_programs_stand_beside_the_probe() -> None:
     elsewhere, fewer = rate(1.0, (0,), (1,), program="stream"), rate(1.0, (0,), (0,), program="x", threads=1)
     streaming = rate(7.0, (0,), (0,), program="likwid-bench", stores="streaming")
     host = view([probe, likwid, stream, elsewhere, fewer, streaming])
-    assert [r.value for r in aspect.by_other_programs(host.valid, probe)] == [8.0, 5.0]
-    table = aspect.comparison_table(host, [probe])
-    assert table is not None
-    assert [(row[5], row[-1]) for row in table.texts] == [("likwid-bench", "1.25"), ("stream", "2.00")]
-    assert aspect.comparison_table(view([probe]), [probe]) is None
+    assert aspect.others_text(host, probe) == "likwid-bench 8 GB/s; stream 5 GB/s"
 
 
 def test_the_share_of_the_theoretical_bandwidth() -> None:
@@ -180,9 +176,8 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     curves = latency.curves(view(records), latency.RANDOM)
     assert len(curves) == 5
     assert (curves[0].program, curves[0].local) == ("firsttouch-probe", True)
-    summary, page, _ = built_report(tmp_path, records)
+    summary = built_report(tmp_path, records)[0]
     # The worst remote latency is of the same program and way; the other program's is beside it.
     text = " ".join(summary.table().split())
     assert "worst remote 200 ns" in text
     assert "lmbench 110 ns" in text
-    assert "The probe and other programs (ns, medians)" in page

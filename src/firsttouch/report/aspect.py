@@ -14,8 +14,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.benchmarks.probe import NAME
-from firsttouch.host.cpusets import format_list
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case, grouped
 from firsttouch.records.catalogue import Check
@@ -201,8 +199,8 @@ def program(record: Record) -> str:
     return clean(str(record.parameters.get("program", "")))
 
 
-def by_other_programs(records: Iterable[Record], record: Record) -> list[Record]:
-    """Return those of *records* by which other programs measured the same case as *record*, by program."""
+def others_text(view: HostView, record: Record) -> str:
+    """Return the same case by other programs: ``likwid-bench 10.1 GB/s; stream 9.70 GB/s``."""
 
     def is_same_case(other: Record) -> bool:
         a, b = record.parameters, other.parameters
@@ -210,42 +208,8 @@ def by_other_programs(records: Iterable[Record], record: Record) -> list[Record]
         regular = {a.get("stores"), b.get("stores")} <= _REGULAR
         return is_equal and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
 
-    others = (r for r in records if r.metric == record.metric and program(r) != program(record))
-    return sorted(filter(is_same_case, others), key=program)
-
-
-def others_text(view: HostView, record: Record) -> str:
-    """Return the same case by other programs: ``likwid-bench 10.1 GB/s; stream 9.70 GB/s``."""
-    return "; ".join(f"{program(r)} {value(r)}" for r in by_other_programs(view.of(record.check), record))
-
-
-def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
-    """Return the probe's *records* beside those of other programs in the same case, None if there are none."""
-    others = [r for check in {r.check for r in records} for r in view.of(check) if program(r) != NAME]
-    rows = [
-        (
-            record.metric.replace("_", " "),
-            format_list(pu_nodes(record)),
-            format_list(banks(record)),
-            Cell(record.value, number),
-            spread(record),
-            program(other),
-            Cell(other.value, number),
-            spread(other),
-            Cell(record.value / other.value if other.value else None, "{:.2f}".format),
-        )
-        for record in records
-        if program(record) == NAME
-        for other in by_other_programs(others, record)
-    ]
-    if not rows:
-        return None
-    unit = records[0].unit
-    header = (
-        *("metric", "PU-set", "bank", "probe", "spread", "other program"),
-        *("its value", "its spread", "probe / other"),
-    )
-    return Table(f"The probe and other programs ({unit}, medians)", header, rows)
+    others = [r for r in view.of(record.check, metric=record.metric) if program(r) != program(record)]
+    return "; ".join(f"{program(r)} {value(r)}" for r in sorted(filter(is_same_case, others), key=program))
 
 
 # ----------------------------------------------------------------------

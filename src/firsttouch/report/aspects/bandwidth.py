@@ -19,7 +19,6 @@ from firsttouch.report.aspect import (
     Chart,
     Draw,
     Result,
-    comparison_table,
     measured,
     metric_title,
     others_text,
@@ -257,7 +256,7 @@ def _chart(key: str, view: HostView, way: Variant) -> Chart:
         # A map of one cell shows nothing that the table does not.
         panels={f"{m.kernel} ({unit})": _panel(m, unit, highest) for m in way.matrices if len(m.cells) > 1},
         descriptions=sentences,
-        tables=[*filter(None, [comparison_table(view, records)]), _table(view, way, unit)],
+        tables=[_table(view, way, unit)],
     )
 
 

@@ -20,7 +20,6 @@ from firsttouch.report.aspect import (
     Aspect,
     Chart,
     Result,
-    comparison_table,
     measured,
     metric_title,
     others_text,
@@ -82,10 +81,7 @@ def aspect(view: HostView) -> Aspect:
         shows=shows,
         measured=measured((r for c in drawn for _, r in c.points), "the bands show all of them"),
         panels={"": partial(_panel, drawn, caches)},
-        tables=[
-            *filter(None, [comparison_table(view, [c.largest[1] for c in random])]),
-            *(_table(c) for c in (*random, *sequential)),
-        ],
+        tables=[_table(c) for c in (*random, *sequential)],
     )
     if not first.local:
         return Aspect(charts=[chart], tile=Tile(_TILE, note="no local pair was measured"))
