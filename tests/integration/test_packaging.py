@@ -251,8 +251,6 @@ HEAVY = (
     ("fleet", "tend"),
     ("campaign", "run", "validate"),
     ("campaign", "collect", "validate-1"),
-    ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--multiqc", "x_mqc.json"),
-    ("run", "--multiqc", "x_mqc.json", "--", "bwa", "mem", "index", "reads"),
 )
 
 

@@ -54,14 +54,12 @@ def needs_report(run: FunctionType) -> bool:
 def test_the_table_says_which_commands_need_the_extra() -> None:
     page = (ROOT / "docs" / "howto" / "install.md").read_text(encoding="utf-8")
     table = page.split("### What each command needs\n")[1].split("\n\n")[0]
-    light, extra, multiqc = set[str](), set[str](), set[str]()
+    light, extra = set[str](), set[str]()
     for commands, packages in re.findall(r"^\| (`.*?) \| (.*?) \|", table, re.MULTILINE):
-        assert re.fullmatch(r"light|`report`|light; `[\w -]*--multiqc`: `report`", packages), packages
+        assert packages in {"light", "`report`"}, packages
         named = {text.partition(" -")[0] for text in re.findall(r"`([^`]+)`", commands)}
-        (light if packages.startswith("light") else extra).update(named)
-        multiqc |= named if "multiqc" in packages else set()
+        (light if packages == "light" else extra).update(named)
     assert {name.partition(" ")[0] for name in light | extra} == {*cli.COMMANDS}
     for name, command in actions(cli.parser([*cli.COMMANDS])):
         is_needed = needs_report(command.get_default("run"))
         assert {name, name.partition(" ")[0]} & (extra if is_needed else light), (name, is_needed)
-        assert name in multiqc or "--multiqc" not in command.format_help(), name

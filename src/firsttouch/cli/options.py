@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from firsttouch.cli import COMMANDS, UserCommand
 from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import parse_list
-from firsttouch.tools import require_report
 from firsttouch.units import parse, parse_bytes, parse_percent
 
 if TYPE_CHECKING:
@@ -186,7 +185,6 @@ def _section(text: str) -> Path:
     """Return the path of a file that MultiQC finds by its name."""
     if not text.endswith("_mqc.json"):
         raise BadInput(f"'{text}' must end with _mqc.json, or MultiQC does not find it")
-    require_report()
     return Path(text)
 
 

@@ -123,7 +123,6 @@ def _add_shared(groups: dict[str, argparse._ArgumentGroup]) -> None:
         action="store_true",
         help="give reads to the instance with the most room, instead of in turn or in fixed parts",
     )
-    options.add(groups[_ALIGNERS], "--multiqc")
     options.add(
         groups[_RECORDS],
         "--records",
@@ -146,6 +145,7 @@ def _add_for_command(group: argparse._ArgumentGroup) -> None:
         "(default: an eighth of its threads)",
     )
     arg("--tsv", type=Path, metavar="FILE", help="write the run's time and placement as a table of one row (TSV)")
+    options.add(group, "--multiqc")
     arg("--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)")
     options.add(group, "--budget", help=f"part of the whole run that trials of auto may cost (default: {BUDGET})")
 

@@ -32,8 +32,7 @@ _SUFFIXES = (*(f".{form}" for form in get_args(Form)), ".gz")
 class RunRequest(InputRequest, frozen=True, kw_only=True):
     """How an aligner is run; the options of the same names describe the fields.
 
-    *tables* are files that the caller writes from the records: a run that would have to read or cannot write one
-    is refused. *command_line* is the user's, for the header of the output.
+    *command_line* is the user's, for the header of the output.
     """
 
     scenario: str
@@ -50,7 +49,6 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
     share_host: bool = False
     checksum: bool = False
     expect_sha256: launch.Alignments | None = None
-    tables: tuple[Path, ...] = ()
     command_line: str = ""
     index_cache: str = index_cache.AS_IS
 
@@ -74,14 +72,7 @@ class TimedRuns(Struct, frozen=True):
 
 def run(args: argparse.Namespace) -> int:
     """Run the scenario and print the result; 1 if the run failed."""
-    tables = (args.multiqc,) if args.multiqc else ()
-    ran = run_aligner(options.request(RunRequest, args, tables=tables, command_line=options.command_line()))
-    if args.multiqc:
-        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
-
-        # An invalid run has no time to show.
-        if section := multiqc.of_records(ran.records):
-            atomic_files.write(args.multiqc, section)
+    ran = run_aligner(options.request(RunRequest, args, command_line=options.command_line()))
     if args.json:
         options.print_json([r.to_dict() for r in ran.records] if args.counters else ran.records[0].to_dict())
     else:
@@ -195,9 +186,6 @@ def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> A
     *files* are what the run reads, which no output may overwrite.
     """
     atomic_files.refuse_overwriting([], files)  # by the standard output
-    for table in request.tables:
-        atomic_files.refuse_overwriting([table], [*files, *([request.records] if request.records else [])])
-        atomic_files.check_place(table)
     if request.records:
         check_appendable(request.records)
         atomic_files.refuse_overwriting([request.records], files)
