@@ -269,14 +269,14 @@ build_probe() {
 }
 
 # ---------------------------------------------------------------- STREAM
-# STREAM is not in Debian, because only its author distributes it. If it cannot be downloaded, the checks use lmbench's.
+# STREAM is not in Debian, because only its author distributes it. If it cannot be downloaded, its check is skipped.
 build_stream() {
     local url checksum elements source=$private/stream.c model=()
     read -r url checksum < <(grep -v '^#' setup/stream.txt)
     say "building STREAM"
     if ! "$python" -c 'import sys, urllib.request as net
 open(sys.argv[2], "wb").write(net.urlopen(sys.argv[1], timeout=10).read())' "$url" "$source" &>"$log"; then
-        say "STREAM is left out: $url cannot be downloaded. lmbench has its kernels, too"
+        say "STREAM is left out: $url cannot be downloaded"
     elif ! sha256sum --status -c <<<"$checksum  $source"; then
         say "STREAM is left out: the checksum of $url is not that of setup/stream.txt"
     else

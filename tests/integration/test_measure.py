@@ -331,26 +331,9 @@ def test_bandwidth_by_likwid_bench(measure):
     assert all(r.parameters["instructions"] == (wide or "scalar") for r in records)
 
 
-@pytest.mark.skipif(stream.of_lmbench() is None, reason="lmbench is not installed")
-@pytest.mark.skipif(stream.program() is not None, reason="the author's STREAM is installed")
-def test_streams_kernels_by_lmbench(measure_here, monkeypatch):
-    """It stands in where the author's program is not installed."""
-    # Initializing arrays of several times the last cache takes most of its time.
-    monkeypatch.setattr(programs, "_array_bytes", lambda *_: 8 << 20)
-    # Each process more is busy for seconds while it waits for the others.
-    monkeypatch.setattr(programs, "pus_of", lambda *_: HOST.usable_pus(NODE)[:1])
-    done, file = measure_here("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
-    assert done.status == 0, done
-    records = measured(file)
-    assert {(r.status, r.reason) for r in records} == {("valid", "")}
-    assert [r.metric for r in records] == [f"{kernel}_bandwidth" for kernel in stream.KERNELS]
-    assert {r.parameters["program"] for r in records} == {"lmbench-stream"}
-    assert records[0].placement_found[0]["threads"] >= len(records[0].placement_asked[0]["pus"])
-
-
 def test_a_broken_stream_and_none(measure_here, stand_in):
     argv = ("bandwidth", "--program=stream", f"--pu-nodes={NODE}")
-    if stream.program() is None and stream.of_lmbench() is None:
+    if stream.program() is None:
         done, file = measure_here(*argv)
         assert (done.status, done.out) == (3, "")
         assert done.err.startswith("firsttouch: cannot be done here: there is no program 'stream'")

@@ -37,18 +37,6 @@ def test_whether_it_is_installed(stand_in, monkeypatch, tmp_path):
     assert stream.program() == str(beside)
 
 
-def test_the_kernels_of_lmbench(golden):
-    text = golden("lmbench_stream_2.txt")
-    rates = stream.parse_lmbench(text)
-    assert list(rates) == list(stream.KERNELS)
-    assert all(0.1 < rate < 1000 for rate in rates.values())
-    for wrong in ("", text.replace("STREAM add bandwidth", "x"), text + text, text.replace("MB/sec", "KB/sec")):
-        with pytest.raises(RunFailed, match="printed no rates"):
-            stream.parse_lmbench(wrong)
-    argv = stream.lmbench_argv("stream", threads=4, array_bytes=800)
-    assert argv[argv.index("-M") + 1] == "600"  # three arrays of a quarter
-
-
 @pytest.mark.parametrize("threads", [1, 3, 22])
 def test_another_number_of_threads(text, threads):
     with pytest.raises(RunFailed, match=f"stream used 2 threads, not {threads}"):

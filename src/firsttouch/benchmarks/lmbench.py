@@ -19,18 +19,12 @@ _POINT = re.compile(r"(\d+\.\d{5}) (\d+\.\d{3})")
 STRIDE_BYTES = 256
 
 
-def in_package(name: str) -> str | None:
-    """Return the program *name* in the folder of Debian's lmbench, which is not on PATH, or None."""
-    files = sorted(Path("/usr/lib/lmbench/bin").glob(f"*/{name}"))
-    return str(files[0]) if files else None
-
-
 def program() -> str:
     """Return the path of lat_mem_rd: on PATH, or in the folder of Debian's lmbench; raises Missing."""
-    path = shutil.which("lat_mem_rd") or in_package("lat_mem_rd")
-    if path is None:
-        raise Missing("lat_mem_rd is not there: `make setup` installs lmbench (Debian: non-free)")
-    return path
+    in_package = map(str, sorted(Path("/usr/lib/lmbench/bin").glob("*/lat_mem_rd")))
+    if path := shutil.which("lat_mem_rd") or next(in_package, None):
+        return path
+    raise Missing("lat_mem_rd is not there: `make setup` installs lmbench (Debian: non-free)")
 
 
 def environment(point_microseconds: int) -> Mapping[str, str]:

@@ -284,13 +284,13 @@ def bandwidth(
 ) -> Iterator[list[Record]]:
     """Yield copy, scale, add and triad (GB/s) of all PUs of *nodes* on *bank*, by likwid-bench or STREAM.
 
-    STREAM is the author's program or else lmbench's. Raises CannotHere if neither is installed.
+    Raises CannotHere if STREAM is not installed.
     """
     effort = profiles.chosen()
     placement = bound(pus_of(host, nodes), bank)
     case: dict[str, Any] = {"pu_nodes": list(nodes), "policy": "membind"}
     if program == "stream":
-        yield _stream(host, placement, case, repetitions, say)
+        yield _stream(placement, case, repetitions, say)
         return
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
     for kernel in effort.kernels:
@@ -302,28 +302,19 @@ def bandwidth(
         yield [_rate("bandwidth", f"{kernel}_bandwidth", rates, parameters | case, series)]
 
 
-def _stream(
-    host: Topology, placement: Placement, case: dict[str, Any], repetitions: int, say: Say
-) -> list[Record]:
-    threads, results = len(placement.pus), []
-    if program := stream.program():
-        series, env = _Series("stream"), stream.environment(threads, placement.pus)
-        for _ in range(repetitions):
-            results.append(stream.parse(series.run([program], placement, env=env), threads=threads))
-    elif program := stream.of_lmbench():
-        series, array = _Series("lmbench-stream"), _array_bytes(host, placement.numa_nodes[0])
-        argv = stream.lmbench_argv(program, threads=threads, array_bytes=array)
-        for _ in range(repetitions):
-            text = series.run(argv, placement, env=stream.lmbench_environment(), stderr=True)
-            results.append((stream.parse_lmbench(text), array))
-    else:
-        raise CannotHere("there is no program 'stream': `make setup` builds STREAM, or installs lmbench's")
-    records = []
+def _stream(placement: Placement, case: dict[str, Any], repetitions: int, say: Say) -> list[Record]:
+    threads, records = len(placement.pus), []
+    if not (program := stream.program()):
+        raise CannotHere("there is no program 'stream': `make setup` builds STREAM")
+    series, env = _Series("stream"), stream.environment(threads, placement.pus)
+    results = [
+        stream.parse(series.run([program], placement, env=env), threads=threads) for _ in range(repetitions)
+    ]
     for kernel in stream.KERNELS:
         samples = [rates[kernel] for rates, _ in results]
         say(f"STREAM {kernel}: {_show(samples)} GB/s")
         # The instructions that the compiler chose are unknown.
-        parameters = _parameters(series.program, kernel, placement, results[-1][1]) | case
+        parameters = _parameters("stream", kernel, placement, results[-1][1]) | case
         parameters |= {"instructions": "compiler", "stores": "compiler"}
         records.append(_rate("bandwidth", f"{kernel}_bandwidth", samples, parameters, series))
     return records

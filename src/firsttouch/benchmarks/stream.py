@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STREAM (J. McCalpin) by the author's program, or its kernels by lmbench's ``stream`` (thesis section 3.4).
-
-lmbench's program has one process per thread, each with its own three arrays.
-"""
+"""STREAM (J. McCalpin) by the author's program (thesis section 3.4)."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from firsttouch.benchmarks import lmbench
 from firsttouch.errors import RunFailed
 
 KERNELS = ("copy", "scale", "add", "triad")
@@ -31,38 +27,6 @@ _THREADS = re.compile(r"^Number of Threads counted = (\d+)", re.MULTILINE)
 def program() -> str | None:
     """Return the program ``stream`` on PATH, else the one that `make setup` built beside Python, or None."""
     return shutil.which("stream") or shutil.which("stream", path=Path(sys.executable).parent)
-
-
-#: The kernels of lmbench's stream: MB/s of all processes.
-_LMBENCH = re.compile(r"^STREAM (copy|scale|add|triad) bandwidth: (\d+\.\d\d) MB/sec$", re.MULTILINE)
-#: How long lmbench's stream repeats each kernel (microseconds).
-_ENOUGH = 200_000
-
-
-def of_lmbench() -> str | None:
-    """Return the ``stream`` of Debian's lmbench, or None."""
-    return lmbench.in_package("stream")
-
-
-def lmbench_argv(program: str, *, threads: int, array_bytes: int) -> list[str]:
-    """Return the argv of lmbench's stream; *array_bytes* is the size of an array of all processes together."""
-    return [program, "-M", str(3 * array_bytes // threads), "-P", str(threads), "-W", "0", "-N", "1"]
-
-
-def lmbench_environment() -> Mapping[str, str]:
-    """Return lmbench's variables; without them it calibrates its clock for minutes on a busy host."""
-    return lmbench.environment(_ENOUGH)
-
-
-def parse_lmbench(text: str) -> dict[str, float]:
-    """Return the four rates in GB/s by kernel; raises RunFailed."""
-    lines = _LMBENCH.findall(text)
-    rates = {kernel: float(rate) / 1000 for kernel, rate in lines}
-    if set(rates) != set(KERNELS) or len(lines) != len(KERNELS):
-        raise RunFailed(f"lmbench's stream printed no rates: {' | '.join(text.splitlines()[-2:]) or 'nothing'}")
-    if any(not 0.001 < r < 100_000 for r in rates.values()):
-        raise RunFailed(f"lmbench's stream printed rates of {rates} GB/s")
-    return rates
 
 
 def environment(threads: int, pus: tuple[int, ...]) -> Mapping[str, str]:
