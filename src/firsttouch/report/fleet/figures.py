@@ -34,7 +34,7 @@ from firsttouch.systems.references import Reference
 from firsttouch.units import number, quantity, signed_percent
 
 # ----------------------------------------------------------------------
-# Heat map of hosts by metrics: the worst of both have rows and columns, the others are summarised beside them.
+# Heat map of hosts by metrics: the worst of both have rows and columns.
 
 #: The most rows (hosts) and columns (metrics).
 MOST_HOSTS, MOST_METRICS = 60, 30
@@ -53,8 +53,7 @@ MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_ME
 def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     """Return the map of a fleet with its key, or why there is none.
 
-    The columns are in the order of their checks. The last column is the median of the metrics without a column,
-    the last row that of the hosts without a row. Hosts and metrics link to what a page has about them: *detailed*
+    The columns are in the order of their checks. Hosts and metrics link to what a page has about them: *detailed*
     are the hosts with a line of their own; without it, nothing links.
     """
     findings = ranks.findings
@@ -73,36 +72,28 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
                 ["nothing is judged: ", *why, f", and a comparison of the hosts needs {FEWEST_HOSTS} of them."]
             )
         ]
-    summed = len(ranks.cases) > len(cases)
     better = [samples.cases[c].better for c in cases]
     column = {c: i for i, c in enumerate(cases)}
     map_rows: list[Sequence[Cell]] = []
     for host in hosts:
         cells = [_empty(NOT_MEASURED)] * len(cases)
-        others: list[float] = []
         rows = findings.groups(host)
         differences = findings.from_reference(rows).tolist()
         for place, group in enumerate(rows.tolist()):
             case = int(samples.case[group])
+            if case not in column:
+                continue
             word = ORDER[findings.words[group]]
             # A cell and its tooltip have the same expected value: that of the column, or the one that decided.
             change = differences[place] if word == "pass" else float(findings.change[group])
-            if case in column:
-                sign = "" if word == "pass" else SIGNS[word]
-                tip = _tip(ranks, host, group)
-                cells[column[case]] = _cell(change, better[column[case]], sign, tip)
-            elif np.isfinite(differences[place]):
-                others.append(-worse(differences[place], samples.cases[case].better))
+            sign = "" if word == "pass" else SIGNS[word]
+            cells[column[case]] = _cell(change, better[column[case]], sign, _tip(ranks, host, group))
         word = ORDER[ranks.words[host]]
         name = Cell(host, tone=f"word-{word}", sign=SIGNS[word])
         if detailed is not None:
             key = ranks.host_keys[host]
             name = name._replace(link=f"#{key}", key="" if host in detailed else key)
-        map_rows.append([name, *cells, *([_median(others)] if summed else [])])
-    left_out = len(samples.hosts) - len(hosts)
-    if left_out:
-        row = [Cell(count(left_out, "other")), *_others(ranks, hosts, cases), *([Cell()] if summed else [])]
-        map_rows.append([cell._replace(tone=f"{cell.tone} others".strip()) for cell in row])
+        map_rows.append([name, *cells])
     of_checks = [(check, len(list(columns))) for check, columns in groupby(samples.cases[c].check for c in cases)]
     catalogued = catalogue.checks()
     headings = [(catalogued[c].title if c in catalogued else c, columns) for c, columns in of_checks]
@@ -110,13 +101,13 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     linked = [[Span(name, link=f"#{ranks.metric_keys[name]}")] for name in names]
     table = Table(
         "Difference from the expected value, %",
-        ["host", *(Cell(n, tip=name) for n, name in enumerate(names, start=1)), *(["others"] if summed else [])],
+        ["host", *(Cell(n, tip=name) for n, name in enumerate(names, start=1))],
         map_rows,
-        [[("", 1), *headings, *([("", 1)] if summed else [])]],
+        [[("", 1), *headings]],
         "heat few" if len(names) <= _FEW else "heat",
     )
     return [
-        _explained(left_out, len(ranks.cases) - len(cases)),
+        _explained(len(samples.hosts) - len(hosts), len(ranks.cases) - len(cases)),
         table,
         Listing(linked if detailed is not None else names, "key", numbered=True),
     ]
@@ -128,11 +119,10 @@ def _explained(hosts: int, metrics: int) -> Paragraph:
     for word in (*(w for w in SIGNS if w != "pass"), "not measured"):
         mark = word_span(word) if word in SIGNS else Span(word, sign=NOT_MEASURED)
         marks += [", " if marks else "", mark]
-    summed = [f"the last row is the median of the {hosts} other hosts"] if hosts else []
-    summed += [f"the last column is that of the {metrics} other metrics (above 0 is better)"] if metrics else []
+    left_out = [count(number, what) for number, what in ((hosts, "host"), (metrics, "metric")) if number]
     rest = (
-        f" The map has the worst hosts and the metrics with the worst hosts; {', '.join(summed)}. "
-        "findings.parquet has every cell."
+        " The map has the worst hosts and the metrics with the worst hosts; findings.parquet has "
+        f"{' and '.join(left_out)} more."
     )
     return how_to_read(
         [
@@ -140,7 +130,7 @@ def _explained(hosts: int, metrics: int) -> Paragraph:
             "the difference from the expected value in percent. Red is worse, blue is better, and a stronger "
             f"colour is more (from {100 * STEPS[0]:g} % on). ",
             *marks,
-            f".{rest if summed else ''}",
+            f".{rest if left_out else ''}",
         ]
     )
 
@@ -181,25 +171,6 @@ def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
         chosen.add(case)
     cases = ranks.findings.samples.cases
     return sorted(chosen, key=lambda case: (catalogue.order(cases[case].check), natural(cases[case].name)))
-
-
-def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:
-    """Return the median change of the hosts without a row in each case."""
-    findings = ranks.findings
-    samples = findings.samples
-    named = np.zeros(len(samples.hosts), dtype=np.bool_)
-    named[[findings.number[h] for h in hosts]] = True
-    cells = []
-    for case in cases:
-        where = samples.groups(case)
-        changes = findings.from_reference(where)[~named[samples.host[where]]]
-        cells.append(_median(changes[np.isfinite(changes)], samples.cases[case].better))
-    return cells
-
-
-def _median(changes: Sequence[float] | Floats, better: str = "higher") -> Cell:
-    """Return the median of *changes*, without text if there are none."""
-    return _cell(float(np.median(changes)), better, "") if len(changes) else Cell()
 
 
 def _cell(change: float, better: str, sign: str, tip: str = "") -> Cell:
