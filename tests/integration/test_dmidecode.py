@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real dmidecode on generated tables (DMTF DSP0134, types 17 and 20) and on this host's tables."""
+"""The real dmidecode on generated tables (DMTF DSP0134, type 17) and on this host's tables."""
 
 import shutil
 import struct
@@ -7,8 +7,7 @@ import struct
 import pytest
 
 from factories.processes import captured
-from firsttouch.benchmarks import correctness
-from firsttouch.host import memory_modules, topology
+from firsttouch.host import memory_modules
 from firsttouch.systems import theoretical_bandwidth
 
 DMIDECODE = shutil.which("dmidecode", path="/usr/sbin:/sbin:/usr/bin:/bin")
@@ -16,24 +15,15 @@ NOT_THERE = pytest.mark.skipif(DMIDECODE is None, reason="dmidecode is not insta
 DDR4, FLASH = 0x1A, 0x09
 
 
-def memory_device(number, size_mib, locator, *, bank="", speed=2400, kind=DDR4, serial=""):
+def memory_device(number, size_mib, locator, *, bank="", speed=2400, kind=DDR4):
     """Return structure 17 (SMBIOS 3.2, up to the configured speed) with its strings."""
     size, most = min(size_mib, 0x7FFF), speed and speed + 133
     fixed = struct.pack(
         "<BBHHHHHHBBBBBHHBBBBBIH",
         *(17, 34, 0x1100 + number, 0x1000, 0xFFFE, 72, 64, size, 9, 0, 1, 2, kind, 0, most),
-        *(0, 3 if serial else 0, 0, 0, 1, size_mib if size == 0x7FFF else 0, speed),
+        *(0, 0, 0, 0, 1, size_mib if size == 0x7FFF else 0, speed),
     )
-    strings = [locator, bank, *([serial] if serial else [])]
-    return fixed + b"\0".join(text.encode() for text in strings) + b"\0\0"
-
-
-def mapped_address(number, first, last, module):
-    """Return structure 20 of the bytes from *first* to *last*, in the long form beyond 4 TiB."""
-    long = last >= 1 << 42
-    ends = (0xFFFFFFFF, 0xFFFFFFFF, first, last) if long else (first >> 10, last >> 10, 0, 0)
-    fields = (20, 35, 0x1400 + number, *ends[:2], 0x1100 + module, 0x1300, 1, 0, 0, *ends[2:])
-    return struct.pack("<BBHIIHHBBBQQ", *fields) + b"\0\0"
+    return fixed + b"\0".join(text.encode() for text in (locator, bank)) + b"\0\0"
 
 
 def dump(file, devices):
@@ -48,9 +38,9 @@ def dump(file, devices):
     file.write_bytes(first.ljust(32, b"\0") + table)
 
 
-def decoded(tmp_path, devices, types="17"):
+def decoded(tmp_path, devices):
     dump(tmp_path / "dmi.bin", devices)
-    done = captured([DMIDECODE, "--from-dump", tmp_path / "dmi.bin", "--type", types], check=True)
+    done = captured([DMIDECODE, "--from-dump", tmp_path / "dmi.bin", "--type", "17"], check=True)
     return done.stdout
 
 
@@ -106,61 +96,6 @@ def test_no_speed_and_no_module(tmp_path):
     assert (
         "no populated" in theoretical_bandwidth.of_modules(memory_modules.parse(decoded(tmp_path, empty))).reason
     )
-
-
-GIB, TIB = 1 << 30, 1 << 40
-
-
-@NOT_THERE
-def test_the_modules_of_an_address(tmp_path):
-    """Two interleaved modules, one that is not, and one beyond 4 TiB; some firmware has no serial numbers."""
-    devices = [
-        memory_device(0, 16384, "DIMM_A1", bank="P0 CHANNEL A", serial="0A1B2C"),
-        memory_device(1, 16384, "DIMM_B1", bank="P0 CHANNEL B", serial="3D4E5F"),
-        memory_device(2, 16384, "DIMM_C1", bank="Not Specified"),
-        memory_device(3, 16384, "DIMM_D1", bank="P1", serial="Unknown"),
-        *(mapped_address(number, 0, 32 * GIB - 1, number) for number in (0, 1)),
-        mapped_address(2, 32 * GIB, 48 * GIB - 1, 2),
-        mapped_address(3, 5 * TIB, 5 * TIB + 16 * GIB - 1, 3),
-    ]
-    text = decoded(tmp_path, devices, "17,20")
-    both = ["DIMM_A1, P0 CHANNEL A, serial number 0A1B2C", "DIMM_B1, P0 CHANNEL B, serial number 3D4E5F"]
-    for address, modules in {
-        0: both,
-        32 * GIB - 8: both,
-        32 * GIB: ["DIMM_C1"],
-        5 * TIB + 8: ["DIMM_D1, P1"],
-    }.items():
-        assert memory_modules.mapped(text, address) == (modules, "")
-    modules, reason = memory_modules.mapped(text, 48 * GIB)
-    assert (modules, "no module has this address" in reason) == ([], True)
-    # The modules themselves are the same as without their addresses.
-    assert memory_modules.parse(text) == memory_modules.parse(decoded(tmp_path, devices))
-
-
-@NOT_THERE
-def test_a_wrong_word_names_the_module_that_holds_it(tmp_path, stand_in):
-    """The real dmidecode prints made-up tables, in which one module has all addresses of this host."""
-    devices = [
-        memory_device(0, 16384, "DIMM_A1", bank="P0", serial="0A1B2C"),
-        mapped_address(0, 0, 4 * TIB - 1, 0),
-    ]
-    dump(tmp_path / "dmi.bin", devices)
-    stand_in("dmidecode", f'exec {DMIDECODE} --from-dump {tmp_path}/dmi.bin "$@"')
-    messages = []
-    fault = f"--inject={min(topology.load().allowed_pus)},memory,5,1000"
-    records = [r for step in correctness.measured(["--sanity", fault], messages.append) for r in step]
-    (word,) = (r for r in records if r.metric == correctness.WORDS and r.value)
-    if "physical_address" not in word.parameters:
-        pytest.skip("the kernel shows physical addresses to root only")
-    assert word.parameters["modules"] == ["DIMM_A1, P0, serial number 0A1B2C"]
-    assert any(word.parameters["physical_address"] in line and "DIMM_A1" in line for line in messages)
-
-
-@NOT_THERE
-def test_firmware_that_states_no_addresses(tmp_path):
-    modules, reason = memory_modules.mapped(decoded(tmp_path, [memory_device(0, 16384, "A1")], "17,20"), 0)
-    assert (modules, "SMBIOS type 20" in reason) == ([], True)
 
 
 def test_this_host_has_a_figure_or_a_reason():

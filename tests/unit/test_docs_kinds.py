@@ -81,7 +81,6 @@ def of_a_host(out: Path) -> list[str]:
         1.0,
         bank=1,
         physical_address="0x4e600ef38",
-        modules=["A1"],
         units=5,
     )
     loads += [*slow.cores(), *memory.tails(), *wrong_word]

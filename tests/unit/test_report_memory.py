@@ -227,11 +227,11 @@ def test_the_best_and_the_worst_of_the_slowest_accesses_are_results() -> None:
     assert [len(table.rows) for table in shown.tables] == [6] * 4
 
 
-def test_the_module_of_a_wrong_word_is_stated() -> None:
-    place = {"bank": 1, "physical_address": "0x4e600ef38", "modules": ["A1, serial number 1", "B1"], "units": 5}
+def test_the_address_of_a_wrong_word_is_stated() -> None:
+    place = {"bank": 1, "physical_address": "0x4e600ef38", "units": 5}
     words = Host("n1", at_once=True).add("correctness", "wrong_words", "1", "lower", 1.0, **place)
     (table,) = correctness.aspect(view_of([*words])).tables
-    assert table.rows[0][0] == "patterns in bank 1, first at 0x4e600ef38 in A1, serial number 1 or B1"
+    assert table.rows[0][0] == "patterns in bank 1, first at 0x4e600ef38"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
@@ -23,7 +21,6 @@ from firsttouch.execution.child_process import ending
 from firsttouch.execution.host_lock import no_process_left
 from firsttouch.execution.jobs import Job, last_words
 from firsttouch.execution.process_runner import run_together
-from firsttouch.host import memory_modules
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
@@ -96,23 +93,9 @@ def _undecided(outputs: Mapping[int, Sequence[str]]) -> str:
 
 
 def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
-    """Yield the records of a run of the probe. Those of answers have no bank: they are of the PUs.
-
-    Wrong words whose physical address the kernel shows have the modules that hold it, by the firmware's tables.
-    """
+    """Yield the records of a run of the probe. Those of answers have no bank: they are of the PUs."""
     for records in run(AspectRequest(CHECK), options, say):
-        yield [programs.without_bank(r) if r.metric == ANSWERS else _with_modules(r, say) for r in records]
-
-
-def _with_modules(record: Record, say: probe.Say) -> Record:
-    """Return a record of words with the modules that hold the first wrong one, or why they are unknown."""
-    address = record.parameters.get("physical_address")
-    if address is None:
-        return record
-    modules, unknown = memory_modules.at_address(int(str(address), 16))
-    say(f"wrong word at {address}: {' or '.join(modules) if modules else f'unknown module: {unknown}'}")
-    where = {"modules": modules} if modules else {"modules_unknown": unknown}
-    return replace(record, parameters={**record.parameters, **where})
+        yield [programs.without_bank(r) if r.metric == ANSWERS else r for r in records]
 
 
 def _label(record: Record, _cases: Cases) -> str | None:

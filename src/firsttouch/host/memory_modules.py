@@ -2,8 +2,7 @@
 """The memory modules of this host: from the SMBIOS tables by dmidecode (as root) or udev, or from EDAC drivers.
 
 udev's database has the SMBIOS fields of memory since systemd 248, and any user can read it. EDAC drivers show
-sizes, types and slots, and no speeds. Only dmidecode prints the physical addresses of modules, if the tables have
-them.
+sizes, types and slots, and no speeds.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -54,9 +53,6 @@ _SOCKET_OF = re.compile(
 _NO_MAKER = re.compile(r"(?:not specified|unknown|undefined|no dimm|n/?a|none|0x0+|0+)?\Z", re.IGNORECASE)
 #: What stands before the channel in the text of a module.
 _CHANNEL_PART = ", channel "
-#: The first line of a structure in dmidecode's output, and the types of modules and of their addresses.
-_HANDLE = re.compile(r"Handle (0x[0-9A-Fa-f]+), DMI type \d+,")
-_MODULE, _MAPPED = "17", "20"
 _UDEV_FIELD = re.compile(r"E:MEMORY_DEVICE_(\d+)_([A-Z_]+)=(.*)\Z")
 #: The property of udev -> the field of dmidecode and the unit that dmidecode adds.
 _UDEV = {
@@ -144,28 +140,20 @@ def installed(root: Path = Path("/")) -> Installed:
     return Installed((), "", reason)
 
 
-def at_address(address: int) -> tuple[list[str], str]:
-    """Return the modules of this host that hold a physical *address*, or why they are unknown: :func:`mapped`."""
-    try:
-        return mapped(_dmidecode(_MODULE, _MAPPED), address)
-    except FirstTouchError as error:
-        return [], str(error)
-
-
 def _by_dmidecode() -> tuple[tuple[Module, ...], str]:
     """Return the modules that dmidecode prints, or why it cannot."""
     try:
-        return parse(_dmidecode(_MODULE)), ""
+        return parse(_dmidecode()), ""
     except FirstTouchError as error:
         return (), str(error)
 
 
-def _dmidecode(*types: str) -> str:
-    """Return what dmidecode prints of these *types* of structures; raises Missing, RunFailed without a module."""
+def _dmidecode() -> str:
+    """Return what dmidecode prints of memory devices; raises Missing, RunFailed without any."""
     program = shutil.which("dmidecode") or shutil.which("dmidecode", path="/usr/sbin:/sbin")
     if program is None:
         raise Missing("dmidecode is not installed")
-    done = run_tool([program, "--type", ",".join(types)], timeout=_DMIDECODE_SECONDS)
+    done = run_tool([program, "--type", "17"], timeout=_DMIDECODE_SECONDS)
     if _devices(done.stdout):
         return done.stdout
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line and not line.startswith("#")]
@@ -182,40 +170,12 @@ def parse(text: str) -> tuple[Module, ...]:
 
 def _devices(text: str) -> list[dict[str, str]]:
     """Return the fields of the memory devices in dmidecode's output."""
-    return [fields for name, _, fields in _structures(text) if name == "Memory Device"]
-
-
-def _structures(text: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield name, handle and fields of the structures in dmidecode's output."""
-    for block in re.split(r"\n\s*\n", text):
-        lines = block.strip("\n").splitlines()
-        handle = next((m[1] for m in map(_HANDLE.match, lines) if m), "")
-        name = next((line.strip() for line in lines if line and ":" not in line and not _HANDLE.match(line)), "")
-        yield name, handle, {m[1].strip(): m[2] for m in map(_FIELD.match, lines) if m}
-
-
-def mapped(text: str, address: int) -> tuple[list[str], str]:
-    """Return locators and serial numbers of the modules that hold a physical *address*, or why none is known.
-
-    *text* is the output of ``dmidecode --type 17,20`` (DMTF DSP0134, 7.21): structures of type 20 map a range to a
-    module. Interleaved modules have the same range, so several are returned: one of them holds the address.
-    """
-    modules: dict[str, str] = {}
-    ranges = []
-    for name, handle, fields in _structures(text):
-        if name == "Memory Device":
-            serial = fields.get("Serial Number", "")
-            texts = fields.get("Locator", ""), fields.get("Bank Locator", ""), serial and f"serial number {serial}"
-            modules[handle] = ", ".join(t for t in texts if not _NO_MAKER.match(t.removeprefix("serial number ")))
-        elif name == "Memory Device Mapped Address":
-            # Those of the long form, beyond 4 TiB, have a k behind them, although they are bytes as well.
-            ends = [fields.get(f"{end} Address", "").rstrip("k") for end in ("Starting", "Ending")]
-            if all(re.fullmatch(r"0x[0-9A-Fa-f]+", end) for end in ends):
-                ranges.append((int(ends[0], 16), int(ends[1], 16), fields.get("Physical Device Handle", "")))
-    if not ranges:
-        return [], "the firmware's tables do not state the addresses of modules (SMBIOS type 20)"
-    held = [modules[handle] for first, last, handle in ranges if first <= address <= last and handle in modules]
-    return [*dict.fromkeys(held)], "" if held else "no module has this address by the firmware's tables"
+    blocks = [block.splitlines() for block in re.split(r"\n\s*\n", text)]
+    return [
+        {m[1].strip(): m[2] for m in map(_FIELD.match, lines) if m}
+        for lines in blocks
+        if "Memory Device" in map(str.strip, lines)
+    ]
 
 
 def of_udev(text: str) -> tuple[Module, ...]:

@@ -41,8 +41,6 @@ def _where(record: Record) -> str:
     p = record.parameters
     if "bank" not in p:
         return clean(str(p.get("work", "unknown work")))
-    address, modules = p.get("physical_address"), p.get("modules")
+    address = p.get("physical_address")
     where = f", first at {clean(str(address))}" if address else ""
-    if isinstance(modules, list) and modules:
-        where += f" in {' or '.join(clean(str(module)) for module in modules)}"
     return f"patterns in bank {p['bank']}{where}"
