@@ -40,6 +40,12 @@ class Result(Struct, frozen=True):
         """What the line states."""
         return self.text or (value(self.record) if self.record else "")
 
+    @property
+    def sentence(self) -> str:
+        """The line as what a figure shows."""
+        label = f"{self.label[:1].upper()}{self.label[1:]}"
+        return f"{label}: {'; '.join(filter(None, (self.value, self.compared)))}."
+
 
 class Draw(Protocol):
     """Draws a panel whose ids begin with *name*; *title* and *description* are its text alternative."""
