@@ -98,7 +98,7 @@ def test_figures_are_drawn_and_formulas_need_no_script(manual: Path) -> None:
     assert figures.count("<svg") >= drawn
     assert "<!-- figure" not in figures
     fleet = re.findall(r'<div class="drawn fleet">', figures)
-    assert len(fleet) == 4
+    assert len(fleet) == 3
     # The page shows the faults of the simulated fleet, and no others.
     (heat,) = re.findall(r'<table class="heat[^"]*">.*?</table>', figures)
     bad = r'<th scope="row" class="word-(?:fail|invalid|suspect)">(?:<span[^>]*>. </span>)?(\w+)</th>'

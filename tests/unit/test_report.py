@@ -221,8 +221,11 @@ def test_a_value_that_stands_for_several_says_so(tmp_path: Path) -> None:
     summary, page, _ = built_report(tmp_path, records)
     assert "NUMA node 0, all local ones 80 to 90; only local memory was measured" in page
     (line,) = [line for _, lines in summary.hosts for line in lines if line.record]
-    assert (line.label, line.compared) == ("random latency, 128 MiB", "NUMA node 0, all local ones 80 to 90")
-    assert "A random load takes 80 ns at 128 MiB." in page
+    assert (line.label, line.compared) == (
+        "random latency, 128 MiB",
+        "NUMA node 0, all local ones 80 to 90",
+    )
+    assert "Random latency, 128 MiB: 80 ns; NUMA node 0, all local ones 80 to 90." in page
 
 
 def test_a_home_that_cannot_be_written_costs_no_message(tmp_path: Path) -> None:

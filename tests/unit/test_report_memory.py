@@ -54,7 +54,7 @@ def test_a_panel_for_each_load_has_curves_by_read_share_and_marks(view: HostView
         assert label in local
     assert "bandwidth of the load (GB/s)" in local
     share = 100 * SATURATION["local"] / THEORY
-    (stated,) = re.findall(r"saturates at [\d.]+ GB/s, ([\d.]+) % of theory", figure.shows[0])
+    (stated,) = re.findall(r"saturate; ([\d.]+) % of theory", figure.shows[0])
     assert float(stated) == pytest.approx(share, abs=1.5)
     merits = figure.tables[0]
     assert len(merits.rows) == 2 * 3 * 3
@@ -68,21 +68,19 @@ def test_without_theory_the_figure_says_so() -> None:
     assert isinstance(figure, Figure)
     assert len(figure.panels) == 1
     assert "theoretical bandwidth" not in texts(figure.panels[0])
-    assert "saturates at 39" in figure.shows[0]
+    assert "reads 100 %: 39" in figure.shows[0]
     assert "theory" not in figure.shows[0]
 
 
-def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
-    (curve,) = loaded_latency.load_curves(
-        view_of([r for r in memory_records(nodes=1) if r.check == "loaded_latency"][:17])
-    )
-    assert curve.saturates
-    assert curve.saturation is not None
-    assert curve.peak is not None
-    peaks = curve.peak.samples
-    seldom = replace(curve, saturation=replace(curve.saturation, samples=(1.0, 2.0, *peaks[2:])))
-    assert not seldom.saturates
-    assert loaded_latency.stated(seldom, None).startswith("latency does not double up to 4")
+def test_a_load_that_seldom_doubles_the_latency_has_a_peak_instead() -> None:
+    records = [r for r in memory_records(nodes=1) if r.check == "loaded_latency"][:17]
+    peaks = next(r.samples for r in records if r.metric == "peak_bandwidth")
+    seldom = [
+        replace(r, samples=(1.0, 2.0, *peaks[2:])) if r.metric == "saturation_bandwidth" else r for r in records
+    ]
+    for shown, is_peak in ((records, False), (seldom, True)):
+        (result,) = loaded_latency.aspect(view_of(shown)).results
+        assert ("its peak, as latency does not double" in result.compared) == is_peak
 
 
 def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
@@ -129,9 +127,8 @@ def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -
 def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostView) -> None:
     (figure,) = drawings.figures(view, core_to_core.aspect(view))
     assert isinstance(figure, Figure)
-    assert figure.shows[0].startswith("PUs that share a core: ")
-    assert figure.shows[1].startswith("PUs that share an L3 cache: 2")
-    assert figure.shows[2].startswith("PUs that share the host only: 11")
+    for shown, name in zip(figure.shows, ("core: ", "L3 cache: 2", "NUMA node: 4", "host: 11"), strict=True):
+        assert shown.startswith(f"Transfer latency, same {name}")
     numbers = [t for t in texts(figure.panels[0]) if re.fullmatch(r"\d+\.\d+|\d{3}", t)]
     assert len(numbers) == 8 * 7
     machine = Machine(2, 16)
@@ -143,7 +140,7 @@ def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostVi
     (figure,) = drawings.figures(view, core_to_core.aspect(large))
     assert isinstance(figure, Figure)
     assert "PU of NUMA node" in texts(figure.panels[0])
-    assert "3 of 8 pairs with the same core were measured." in figure.shows
+    assert all(shown.endswith("; 3 of 8 pairs.") for shown in figure.shows)
 
 
 def _topology(machine: Machine) -> Any:

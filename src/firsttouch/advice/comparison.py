@@ -39,8 +39,6 @@ KEPT = 3
 #: Whole runs vary less than trials of a second.
 NOISE = (0.05, 2.0)
 
-#: What should be least.
-
 
 class Comparison(Struct):
     """Costs of a program under *scenarios* of one instance: times (s), or energies (J).

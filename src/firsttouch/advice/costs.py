@@ -13,7 +13,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -24,9 +24,6 @@ from firsttouch.scenarios.memory_fit import bank_bytes
 from firsttouch.scenarios.memory_options import Kind
 from firsttouch.scenarios.placement import Scenario
 from firsttouch.scenarios.policies import policy
-
-if TYPE_CHECKING:
-    pass
 
 #: Mean and standard deviation of each feature's weight. They are wide: they order the first trials only.
 PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank

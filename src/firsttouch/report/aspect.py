@@ -7,7 +7,7 @@ with ``tables`` in the catalogue needs no module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -39,6 +39,12 @@ class Result(Struct, frozen=True):
     def value(self) -> str:
         """What the line states."""
         return self.text or (value(self.record) if self.record else "")
+
+    @property
+    def sentence(self) -> str:
+        """The line as what a figure shows."""
+        label = f"{self.label[:1].upper()}{self.label[1:]}"
+        return f"{label}: {'; '.join(filter(None, (self.value, self.compared)))}."
 
 
 class Draw(Protocol):
@@ -110,22 +116,11 @@ def bank_text(record: Record) -> str:
 _LOOSE = 0.1
 
 
-def spread(record: Record, form: Callable[[float], str] = percent) -> Cell:
-    """Return the spread of a record as a cell; one repetition has none.
-
-    The *form* :func:`without_unit` is for a column that states the unit.
-    """
-    return spread_cell(record.spread, form) if record.repetitions > 1 else Cell()
-
-
-def spread_cell(share: float, form: Callable[[float], str] = percent) -> Cell:
-    """Return a spread as a cell, coloured if it is large."""
-    return Cell(share, form, "wide" if share > WIDE else "loose" if share > _LOOSE else "")
-
-
-def without_unit(fraction: float) -> str:
-    """Return a fraction in percent, without the sign."""
-    return percent(fraction).removesuffix(" %")
+def spread(record: Record) -> Cell:
+    """Return the spread of a record as a cell, coloured if it is large; one repetition has none."""
+    share = record.spread
+    tone = "wide" if share > WIDE else "loose" if share > _LOOSE else ""
+    return Cell(share, percent, tone) if record.repetitions > 1 else Cell()
 
 
 def measured(records: Iterable[Record], marks: str = "the bars show all of them") -> str:

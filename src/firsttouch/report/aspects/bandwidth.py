@@ -246,7 +246,7 @@ def _chart(key: str, view: HostView, way: Variant) -> Chart:
     details += [f"Threads: {threads}."] if threads != "none" else []
     if arrays:
         details.append(f"Array: {' to '.join(dict.fromkeys(map(format_bytes, (min(arrays), max(arrays)))))}.")
-    sentences = {f"{m.kernel} ({unit})": _sentence(m) for m in way.matrices}
+    sentences = {f"{m.kernel} ({unit})": _sentence(view, way, m) for m in way.matrices}
     return Chart(
         key=key,
         title=f"{_TITLE}: {way.name}",
@@ -260,17 +260,11 @@ def _chart(key: str, view: HostView, way: Variant) -> Chart:
     )
 
 
-def _sentence(matrix: Matrix) -> str:
-    fastest, slowest = matrix.best_local(), matrix.worst_remote()
-    if fastest is None:
-        cell = max(matrix.remote() or matrix.cells.items(), key=_value)
-        return f"{matrix.kernel}: at most {value(cell[1])}, {_pair(cell)}; none is local."
-    (row, _), record = fastest
-    text = f"{matrix.kernel}: local {value(record)} ({_where(matrix, row)})"
-    if slowest is None:
-        return f"{text}; no remote pair was measured."
-    far = slowest[1]
-    return f"{text}; the slowest remote pair, {_pair(slowest)}, has {value(far)}{_less(record, far)}."
+def _sentence(view: HostView, way: Variant, matrix: Matrix) -> str:
+    if fastest := matrix.best_local():
+        return _result(view, way, matrix, fastest).sentence
+    cell = max(matrix.cells.items(), key=_value)
+    return f"{matrix.kernel}: at most {value(cell[1])}, {_pair(cell)}; none is local."
 
 
 def _panel(matrix: Matrix, unit: str, highest: float) -> Draw:

@@ -30,8 +30,8 @@ from firsttouch.report.aspect import (
 from firsttouch.report.document import Tile
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying, whole
-from firsttouch.report.text import case, count, times
-from firsttouch.units import number, percent
+from firsttouch.report.text import case, count
+from firsttouch.units import percent
 
 CHECK = "contention"
 EACH = "thread_bandwidth"
@@ -62,13 +62,17 @@ def aspect(view: HostView) -> Aspect:
         return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
     each, total = ways[0].each, ways[0].total
     return Aspect(
-        [result for key, points in each.items() for result in _results(key, points, total.get(key, {}))],
+        _results(ways[0]),
         [_chart(f"contention-{position}", way) for position, way in enumerate(ways, start=1)],
         tile=_tile(each, total),
     )
 
 
-def _results(key: str, each: Points, total: Points) -> Iterator[Result]:
+def _results(way: Way) -> list[Result]:
+    return [r for key, points in way.each.items() for r in _of_series(key, points, way.total.get(key, {}))]
+
+
+def _of_series(key: str, each: Points, total: Points) -> Iterator[Result]:
     few, many = min(each), max(each)
     for threads in dict.fromkeys((few, many)):
         record = each[threads]
@@ -181,33 +185,11 @@ def _chart(key: str, way: Way) -> Chart:
         key=key,
         title=": ".join(filter(None, (_TITLE, way.name))),
         how=_HOW + (_NEAREST if way.positions else ""),
-        shows=[_sentence(name, points, way.total.get(name, {})) for name, points in way.each.items()]
-        or ["Only totals were measured."],
+        shows=[r.sentence for r in _results(way)] or ["Only totals were measured."],
         measured=measured(r for series in parts.values() for points in series.values() for r in points.values()),
         panels={title: _panel(series) for title, series in parts.items()},
         tables=tables,
     )
-
-
-def _sentence(key: str, each: Points, total: Points) -> str:
-    few, many = min(each), max(each)
-    start, end = each[few], each[many]
-    if few == many:
-        text = f"{value(end)} per thread with {count(many, 'thread')}"
-    else:
-        text = f"with {count(many, 'thread')} each gets {value(end)}"
-        if start.value > 0:
-            share = percent(end.value / start.value)
-            text += f", {share} of the {value(start)} with {count(few, 'thread')}"
-        if few in total and many in total and total[few].value > 0:
-            peak = max(total, key=lambda threads: total[threads].value)
-            growth = times(total[many].value / total[few].value)
-            text += (
-                f"; {number(many / few)} times the threads give {growth} the total, whose highest value is "
-                f"{value(total[peak])} with {count(peak, 'thread')}"
-            )
-    text = f"{key}: {text}." if key else f"{text}."
-    return text[0].upper() + text[1:]
 
 
 def _panel(series: Series) -> Draw:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median
 
@@ -13,7 +13,7 @@ from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, metr
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count, span
-from firsttouch.units import number, quantity
+from firsttouch.units import number
 
 CHECK = "core_to_core"
 PAIR, TRANSFER = "pair_latency", "transfer_latency"
@@ -27,7 +27,6 @@ _NEAREST = " A pair that was measured with lines on several banks has the fastes
 _MOST_PUS = 24
 #: What both PUs share, from near to far, as records name it and as texts do.
 _SHARED = {"core": "core", "cache": "cache", "numa-node": "NUMA node", "package": "package", "host": "host"}
-_ARTICLES = {"core": "a core", "NUMA node": "a NUMA node", "package": "a package", "host": "the host only"}
 
 _Pair = tuple[int, int]
 
@@ -52,7 +51,8 @@ def aspect(view: HostView) -> Aspect:
         key="core-to-core",
         title=_TITLE,
         how=_HOW + (_NEAREST if len(banks_of) < sum(map(len, banks_of.values())) else ""),
-        shows=[*_sentences(by_pair.values(), medians)],
+        shows=[r.sentence for r in results]
+        or [f"{count(len(by_pair), 'pair')}: {span(r.value for r in by_pair.values())} {unit}."],
         measured=measured([*by_pair.values(), *medians], "the table has the spread of each pair"),
         panels={f"pair latency ({unit})": _matrix(view, by_pair, unit)},
         tables=tables,
@@ -88,18 +88,6 @@ def _result(name: str, records: Sequence[Record]) -> Result:
         clean(f"{p.get('line')} line, {value(r)} with a {r.parameters.get('line')} one") for r in records[1:2]
     ]
     return Result(f"{metric_title(record)}, same {name}", record, "; ".join(parts))
-
-
-def _sentences(pairs: Iterable[Record], medians: Sequence[Record]) -> Iterator[str]:
-    for name, records in grouped(sorted(pairs, key=_near_first), _shared).items():
-        text = quantity(median(r.value for r in records), records[0].unit)
-        if len(records) > 1:
-            text += f" ({span(r.value for r in records)}) over {len(records)} pairs"
-        yield f"PUs that share {_ARTICLES.get(name, f'an {name}')}: {text}."
-    for record in medians:
-        pairs_measured, of = record.parameters.get("pairs"), record.parameters.get("pairs_of")
-        if isinstance(pairs_measured, int) and isinstance(of, int) and pairs_measured < of:
-            yield f"{pairs_measured} of {of} pairs with the same {_shared(record)} were measured."
 
 
 def _matrix(view: HostView, by_pair: Mapping[_Pair, Record], unit: str) -> Draw:

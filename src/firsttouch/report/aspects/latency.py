@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import ceil, floor, log2
@@ -32,7 +32,7 @@ from firsttouch.report.document import Cell, Panel, Table, Tile
 from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, whole
-from firsttouch.report.text import clean, count, listed, nodes, span, times
+from firsttouch.report.text import clean, count, nodes, span, times
 from firsttouch.units import format_bytes
 
 CHECK = "latency"
@@ -69,7 +69,10 @@ def aspect(view: HostView) -> Aspect:
     first, remote = random[0], worst_remote(random, random[0])
     caches = cache_levels(view.topology, first.pu_nodes)
     drawn = _chosen(random, sequential)
-    shows = [*_sentences(random, sequential, caches)]
+    local = [c for c in random if c.local and (c.program, c.way) == (first.program, first.way)]
+    where = _where(local) if first.local else first.pair
+    results = [_result(view, level, remote if first.local else None, where) for level in by_level(first, caches)]
+    shows = [result.sentence for result in results]
     if hidden := len(random) + len(sequential) - len(drawn):
         shows.append(f"The tables below have {count(hidden, 'more curve')}.")
     if not caches:
@@ -85,8 +88,6 @@ def aspect(view: HostView) -> Aspect:
     )
     if not first.local:
         return Aspect(charts=[chart], tile=Tile(_TILE, note="no local pair was measured"))
-    where = _where([c for c in random if c.local and (c.program, c.way) == (first.program, first.way)])
-    results = [_result(view, level, remote, where) for level in by_level(first, caches)]
     return Aspect(results, [chart], tile=_tile(first, remote, where))
 
 
@@ -263,42 +264,6 @@ def _label(curve: Curve) -> str:
     kind = "random" if curve.metric == RANDOM else "sequential"
     by = f"; {clean(curve.program)}" if curve.program else ""
     return f"{kind}, local ({nodes(curve.bank)}{by})" if curve.local else f"{kind}, {curve.pair}{by}"
-
-
-def _sentences(random: Sequence[Curve], sequential: Sequence[Curve], caches: Caches) -> Iterator[str]:
-    first = random[0]
-    levels = by_level(first, caches)
-    steps = [level for level in levels if level.seen]
-    if caches and steps:
-        latencies = (
-            f"{value(level.record)} {'from' if level.cache_bytes is None else 'in'} {level.name} "
-            f"(at {format_bytes(level.size_bytes)})"
-            for level in steps
-        )
-        yield f"A random load takes {listed(latencies, most=9)}."
-        yield from (f"{level.name} is not seen: {level.why_unseen()}." for level in levels if not level.seen)
-        if steps[-1].cache_bytes is not None:
-            yield "No size beyond the last cache was measured, so the latency of memory is unknown."
-    else:
-        ends = [f"{value(r)} at {format_bytes(size)}" for size, r in (first.points[0], first.points[-1])]
-        ends = ends[: len(first.points)]
-        yield f"A random load takes {' and '.join(ends)}."
-    here = dict(first.points)
-    remote = worst_remote(random, first)
-    if remote is not None and first.local:
-        size, far = remote.largest
-        if size in here and here[size].value > 0:
-            yield (
-                f"The farthest pair, {remote.pair}, takes {value(far)} at {format_bytes(size)}: "
-                f"{times(far.value / here[size].value)} the local latency."
-            )
-    elif first.local:
-        yield "Only local memory was measured."
-    for curve in sequential:
-        size, hidden = curve.largest
-        if curve.place == first.place and size in here:
-            yield f"Sequential loads take {value(hidden)} at {format_bytes(size)}."
-            return
 
 
 def _panel(

@@ -18,7 +18,7 @@ from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
-from firsttouch.report.text import clean, count, plain, times
+from firsttouch.report.text import clean, count, plain
 from firsttouch.units import number, percent
 
 CHECK = "loaded_latency"
@@ -58,7 +58,7 @@ def aspect(view: HostView) -> Aspect:
         key="loaded-latency",
         title=_TITLE,
         how=_HOW,
-        shows=[_sentence(c, theory) for c in first],
+        shows=[r.sentence for r in results] or ["No curve states where it saturates."],
         measured=measured(r for of_load in by_load for c in of_load for r in c.records()),
         panels={_heading(of_load[0]): partial(_panel, of_load, theory) for of_load in by_load},
         tables=[
@@ -188,16 +188,6 @@ def weakest(curves: Sequence[LoadCurve], load: str) -> LoadCurve | None:
     return min(saturations, key=lambda item: item[:2], default=(0, 0, None))[2]
 
 
-def stated(curve: LoadCurve, theory: float | None) -> str:
-    """Return where a curve saturates, or its end if it does not; also as a share of *theory* (GB/s) if known."""
-    record = curve.saturation
-    if record is None:
-        return "it was not recorded where it saturates"
-    share = f", {percent(record.value / theory)} of theory" if theory else ""
-    verb = "saturates at" if curve.saturates else "latency does not double up to"
-    return f"{verb} {value(record)}{share}"
-
-
 # ----------------------------------------------------------------------
 # The chart.
 
@@ -208,17 +198,6 @@ def _place(curve: LoadCurve) -> tuple[str, int, int, str]:
 
 def _heading(curve: LoadCurve) -> str:
     return _HEADINGS.get(curve.load, curve.load).format(node=curve.node, bank=curve.load_bank)
-
-
-def _sentence(curve: LoadCurve, theory: float | None) -> str:
-    text = f"{_heading(curve)} ({curve.name}): {stated(curve, theory)}"
-    if curve.unloaded:
-        text += f"; {value(curve.unloaded)} without load"
-        if curve.points:
-            highest = max((p.latency for p in curve.points), key=lambda r: r.value)
-            ratio = f" ({times(highest.value / curve.unloaded.value)})" if curve.unloaded.value > 0 else ""
-            text += f", at most {value(highest)}{ratio}"
-    return f"{text}."
 
 
 def _panel(

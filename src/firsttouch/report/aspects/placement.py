@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from firsttouch.records.schema import Record
@@ -14,7 +14,7 @@ from firsttouch.report.figures.drawing import Bar, draw_bars
 from firsttouch.report.gains import Interval
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.speedups import Study
-from firsttouch.report.text import count, times
+from firsttouch.report.text import times
 
 CHECK = "placement"
 _TITLE = "Speedup of the scenarios against the default run"
@@ -56,6 +56,7 @@ def _result(study: Study) -> Result | None:
         compared = f"default {value(default)}, {_named(default)}"
         if gain := speedups.speedup(fastest, default):
             compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
+            compared += "" if gain.clear else "; the repetitions overlap, so the gain is not clear"
     return Result(f"{study.name}: fastest", fastest, compared, f"{value(fastest)}, {_named(fastest)}")
 
 
@@ -111,7 +112,7 @@ def _chart(key: str, study: Study, default: Record) -> Chart:
         key=key,
         title=f"{_TITLE}: {study.name}",
         how=_HOW,
-        shows=[f"The default run is {baseline}.", *_sentences(study, default, gains)],
+        shows=[f"The default run is {baseline}.", *_fastest(study)],
         measured=f"Ratio of medians; {bars}. {spread}",
         panels={
             "": partial(
@@ -135,21 +136,9 @@ def _chart(key: str, study: Study, default: Record) -> Chart:
     )
 
 
-def _sentences(study: Study, default: Record, gains: Sequence[tuple[Record, Interval]]) -> Iterator[str]:
-    fastest, gain = max(gains, key=lambda item: item[1].value)
-    if gain.value <= 1:
-        yield "No scenario is faster."
-    else:
-        text = (
-            f"The fastest scenario is {_named(fastest)} with {value(fastest)}: {times(gain.value)}, between "
-            f"{times(gain.low)} and {times(gain.high)}"
-        )
-        yield text + ("." if gain.clear else "; the repetitions overlap, so the gain is not clear.")
-    if slower := sum(g.high < 1 for _, g in gains):
-        yield f"{count(slower, 'scenario')} {'is' if slower == 1 else 'are'} clearly slower than the default run."
-    threads = speedups.total_threads(default)
-    if study.pus and threads < study.pus:
-        yield f"The default run used {threads} of {study.pus} PUs; no run with more was measured."
+def _fastest(study: Study) -> list[str]:
+    result = _result(study)
+    return [f"The fastest is {result.value}; {result.compared}."] if result else []
 
 
 def _table(default: Record, gains: list[tuple[Record, Interval]]) -> Table:
