@@ -10,11 +10,16 @@ that did not change are kept in .cache/images, or in images/ of FIRSTTOUCH_CACHE
 from __future__ import annotations
 
 import argparse
+import contextlib
+import getpass
 import hashlib
+import json
 import os
 import platform
+import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,12 +27,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import sbom
-import sources
 from debian import CannotBuild, call, root
 from definitions import definition
-from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen
+from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen, sources
 
 from firsttouch.execution import build_info, host_lock
 from firsttouch.records import atomic_files, file_lock
@@ -63,6 +68,8 @@ def main() -> int:
                 print(definition(name), end="")
             return 0
         programs = chosen(args)
+        check_host(args.base)
+        os.environ.setdefault("SOURCE_DATE_EPOCH", str(_date()))
         with alone(start):
             for number, name in enumerate(args.images, start=1):
                 say(f"({number}/{len(args.images)}) {name}", start)
@@ -95,6 +102,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def check_host(base: str) -> None:
+    """Raise CannotBuild with all that this host lacks for a build, and where to get it."""
+    wanted = {
+        "apptainer": "Apptainer (packages of it: github.com/apptainer/apptainer/releases; Debian 12 has none)",
+        "mksquashfs": "squashfs-tools",
+        "newuidmap": "uidmap",
+        **({} if base else {"mmdebstrap": "mmdebstrap"}),
+    }
+    lacking = [text for program, text in wanted.items() if shutil.which(program) is None]
+    if not any(line.split(":")[0] in {getpass.getuser(), str(os.getuid())} for line in _lines("/etc/subuid")):
+        lacking.append(f"a range of user ids (usermod --add-subuids 1000000-1065535 {getpass.getuser()})")
+    if lacking:
+        raise CannotBuild(f"this host lacks {', '.join(lacking)}")
+
+
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text(encoding="utf-8").splitlines() if Path(file).exists() else []
+
+
+def _date() -> int:
+    """Return the date of the last commit in seconds since 1970: no file in an image is newer."""
+    with contextlib.suppress(CannotBuild, OSError):
+        return int(call("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+    return 315532800  # 1980, before which archives have no dates
+
+
 @contextmanager
 def alone(start: float) -> Iterator[None]:
     """Hold the lock of STORE, which all builds share, and remove the leftovers of killed builds."""
@@ -117,8 +150,6 @@ def _checked(name: str) -> str:
 def build(name: str, output: Path, programs: Programs, *, base: str, start: float) -> Path:
     """Build one image and return its file; raises CannotBuild."""
     _checked(name)
-    if shutil.which("apptainer") is None:
-        raise CannotBuild("apptainer is not on PATH")
     output.mkdir(parents=True, exist_ok=True)
     packages = programs.debian(name)
     origin = build_info.of(ROOT, programs.target)
@@ -136,6 +167,7 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
             "checkout": str(ROOT),
             "packages": " ".join(packages),
             "version": origin.version,
+            "interface": str(origin.interface),
             "revision": origin.revision or "unknown",
             "source": origin.source,
             "machine": origin.machine,
@@ -146,7 +178,11 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
         }
         file = Path(folder) / f"{name}.def"
         file.write_text(definition(name), encoding="utf-8")
-        _apptainer(file, partial, arguments, Path(folder))
+        sandbox = Path(folder) / "image"
+        _apptainer(file, sandbox, arguments, Path(folder), "--sandbox")
+        # Apptainer's copy of the definition has paths of this host.
+        (sandbox / ".singularity.d" / "Singularity").write_text(definition(name), encoding="utf-8")
+        _assemble(sandbox, partial, int(os.environ["SOURCE_DATE_EPOCH"]))
     _describe(image, origin.version, start)
     return image
 
@@ -168,6 +204,7 @@ def _build_image(origin: build_info.Origin, programs: Programs, base: str, start
     with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
         checkout = Path(folder) / "checkout"
         _copy(checkout, wheels)
+        (checkout / "VERSION").write_text(origin.version + "\n", encoding="utf-8")
         (checkout / "REVISION").write_text(origin.revision + "\n", encoding="utf-8")
         arguments = {
             **_based(build_base),
@@ -242,6 +279,60 @@ def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch
         raise CannotBuild(f"{definition.name} cannot be built ({log}): {' | '.join(lines[-3:])}")
 
 
+def _assemble(sandbox: Path, image: Path, date: int) -> None:
+    """Write the image of a *sandbox*, in which no date is later than *date*: the same files give the same bytes.
+
+    ``apptainer build`` states the time of the build in a label and in the image's header, and draws an identifier.
+    """
+    labels = sandbox / ".singularity.d" / "labels.json"
+    stated = json.loads(labels.read_text(encoding="utf-8"))
+    of_build = ("org.label-schema.build-date", "org.label-schema.usage.singularity.deffile.from")
+    kept = {key: value for key, value in stated.items() if key not in of_build}
+    labels.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    files = sandbox.with_name("files.squashfs")
+    compression = shlex.split(os.environ.get("APPTAINER_MKSQUASHFS_ARGS", ""))
+    call("mksquashfs", sandbox, files, "-noappend", "-no-progress", "-quiet", "-all-root", *compression)
+    facts = sandbox.with_name("inspect-metadata.json")
+    facts.write_text(json.dumps(_facts(sandbox), sort_keys=True), encoding="utf-8")
+    machine = {"x86_64": "2", "aarch64": "4"}[platform.machine()]
+    part = ("--datatype", "4", "--parttype", "2", "--partfs", "1", "--partarch", machine)
+    image.unlink(missing_ok=True)
+    call("apptainer", "sif", "new", image)
+    for options, file in ((("--datatype", "6", "--filename", facts.name), facts), (part, files)):
+        call("apptainer", "sif", "add", *options, "--groupid", "1", "--alignment", "4096", image, file)
+    with image.open("r+b") as sif:
+        _state(sif, bytes.fromhex(atomic_files.digest(files))[:16], date)
+
+
+def _facts(sandbox: Path) -> dict[str, Any]:
+    """Return what ``apptainer inspect`` shows of an image without starting it."""
+
+    def read(folder: Path, **names: str) -> dict[str, str]:
+        files = {key: folder / name for key, name in names.items()}
+        return {key: file.read_text(encoding="utf-8") for key, file in files.items() if file.is_file()}
+
+    own = sandbox / ".singularity.d"
+    scripts = {"runscript": "runscript", "helpfile": "runscript.help"}
+    apps = {folder.parent.name: read(folder, **scripts) for folder in sorted(sandbox.glob("scif/apps/*/scif"))}
+    facts = {
+        **read(own, test="test", startscript="startscript", deffile="Singularity", **scripts),
+        "labels": json.loads((own / "labels.json").read_text(encoding="utf-8")),
+        "environment": {f"/{f.relative_to(sandbox)}": f.read_text() for f in sorted(own.glob("env/9*.sh"))},
+        "apps": apps,
+    }
+    return {"data": {"attributes": facts}, "type": "container"}
+
+
+def _state(file: BinaryIO, identifier: bytes, date: int) -> None:
+    """State the identifier and the dates in the header of a SIF, version 01, and in its two descriptors."""
+    times = struct.pack("<2q", date, date)
+    header = file.read(128)
+    (descriptors,) = struct.unpack_from("<q", header, 96)
+    for place, value in ((48, identifier), (64, times), (descriptors + 41, times), (descriptors + 626, times)):
+        file.seek(place)
+        file.write(value)
+
+
 def _describe(image: Path, version: str, start: float) -> None:
     """Write the checksum and the list of packages beside the image."""
     sha256 = atomic_files.digest(image)
@@ -249,7 +340,8 @@ def _describe(image: Path, version: str, start: float) -> None:
     options = ["--no-privs"] if os.geteuid() == 0 else []
     listing = call("apptainer", "--silent", "exec", *options, "--cleanenv", image, "/bin/sh", "-c", sbom.LISTING)
     packages = sbom.packages(listing)
-    sbom.write(image.with_name(f"{image.name}.spdx.json"), sbom.document(image, sha256, packages, version))
+    date = int(os.environ["SOURCE_DATE_EPOCH"])
+    sbom.write(image.with_name(f"{image.name}.spdx.json"), sbom.document(image, sha256, packages, version, date))
     image.with_name(f"{image.name}.sha256").write_text(f"{sha256}  {image.name}\n", encoding="ascii")
     say(
         f"{image}: {image.stat().st_size / 1e6:.0f} MB, {sbom.kinds(packages)} packages, sha256 {sha256[:16]}…",

@@ -15,6 +15,11 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { tail -n 20 "$work/log" >&2; echo "install: $1" >&2; exit 1; }
 
+# hatch-vcs takes the version from Git, which the build image has not.
+if [[ -f $root/VERSION ]]; then
+    SETUPTOOLS_SCM_PRETEND_VERSION=$(<"$root/VERSION")
+    export SETUPTOOLS_SCM_PRETEND_VERSION
+fi
 mkdir -p "$share" "$prefix/bin"
 tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=local.yaml \
     pyproject.toml README.md LICENSE setup src reframe datasets | tar -xf - -C "$share" --no-same-owner
@@ -31,6 +36,9 @@ for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e 
         fail "firsttouch cannot be installed from $wheels"
 done
 "$prefix/venv/bin/python" -m firsttouch.execution.build_info "$root" "$share/origin.json" "$target"
+# Bytecode that does not depend on the times of files, which each build changes.
+find "$prefix" -name __pycache__ -prune -exec rm -rf {} +
+"$prefix/venv/bin/python" -m compileall -q --invalidation-mode unchecked-hash "$prefix" >"$work/log" 2>&1 || true
 "${pip[@]}" uninstall -y pip setuptools >"$work/log" 2>&1 || fail "pip cannot be uninstalled"
 for program in firsttouch firsttouch-probe reframe; do
     ln -sf "../venv/bin/$program" "$prefix/bin/$program"

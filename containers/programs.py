@@ -18,8 +18,8 @@ from firsttouch.records import atomic_files
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "spack-env"))
 
-import stack  # noqa: E402  (a folder that is no package)
-from sources import Wrong  # noqa: E402
+import sources  # noqa: E402  (a folder that is no package)
+import stack  # noqa: E402
 
 PACKAGES = tomllib.loads((HERE / "packages.toml").read_text(encoding="utf-8"))
 IMAGES = tuple(PACKAGES["images"])
@@ -110,7 +110,7 @@ def chosen(args: argparse.Namespace) -> Programs:
     """Return the programs that the command line chose; raises CannotBuild if options are missing or contradict."""
     try:
         return _chosen(args)
-    except Wrong as error:
+    except sources.Wrong as error:
         raise CannotBuild(str(error)) from error
 
 

@@ -15,14 +15,25 @@ from firsttouch.records import atomic_files
 
 #: A script to run inside an image. It prints one package per line, with fields separated by tabs.
 LISTING = r"""
-command -v dpkg-query >/dev/null &&
-    dpkg-query -W -f 'deb\t${source:Package}\t${Package}\t${Version}\t${Architecture}\n'
+tab=$(printf '\t')
+command -v dpkg-query >/dev/null && dpkg-query -W -f '${Package}\t${Version}\t${Architecture}\n' |
+    while IFS=$tab read -r name version machine; do
+        text=/usr/share/doc/$name/copyright
+        licence=$(sed -n 's/^License: *//p' "$text" 2>/dev/null | sort -u | tr '\n' ';')
+        printf 'deb\t%s\t%s\t%s\t%s\n' "$name" "$version" "$machine" "$licence"
+    done
 for info in /opt/firsttouch/venv/lib/python*/site-packages/*.dist-info; do
-    [ -f "$info/METADATA" ] && awk -F': ' '$1=="Name"{n=$2} $1=="Version"{v=$2; exit}
-        END{printf "pypi\t%s\t%s\t%s\t\n", n, n, v}' "$info/METADATA"
+    [ -f "$info/METADATA" ] && awk -F': ' '$1=="Name"&&!n{n=$2} $1=="Version"&&!v{v=$2}
+        $1=="License-Expression"{l=$2} $1=="License"&&!l{l="~"$2}
+        /^$/{exit} END{printf "pypi\t%s\t%s\t\t%s\n", n, v, l}' "$info/METADATA"
 done
-for spec in /opt/spack/store/*/*/.spack/spec.json; do
-    [ -f "$spec" ] && printf 'spack\t%s\n' "$(basename "$(dirname "$(dirname "$spec")")")"
+for prefix in /opt/spack/store/*/*; do
+    [ -d "$prefix/.spack" ] || continue
+    name=$(basename "$prefix")
+    module=$(echo "$name" | sed 's/-[0-9].*//; s/-/_/g')
+    licence=$(find "$prefix/.spack/repos" -path "*/$module/package.py" -exec \
+        sed -n 's/^    license("\([^"]*\)".*/\1/p' {} + 2>/dev/null | head -n 1)
+    printf 'spack\t%s\t\t\t%s\n' "$name" "$licence"
 done
 true
 """
@@ -30,12 +41,16 @@ true
 
 @dataclass(frozen=True)
 class Package:
-    """A package. *kind* is the type in package URLs (deb, pypi), or spack."""
+    """A package. *kind* is the type in package URLs (deb, pypi), or spack.
+
+    *licence* is an SPDX expression, or a text: Debian's short names, and what begins with a tilde.
+    """
 
     kind: str
     name: str
     version: str
     architecture: str = ""
+    licence: str = ""
 
 
 def packages(listing: str) -> list[Package]:
@@ -43,15 +58,17 @@ def packages(listing: str) -> list[Package]:
     entries = []
     for line in listing.splitlines():
         fields = line.split("\t")
-        if fields[0] == "spack" and (match := re.fullmatch(r"(.+)-([0-9][^-]*|[0-9].*)-[a-z0-9]{32}", fields[1])):
-            entries.append(Package("spack", match[1], match[2]))
-        elif len(fields) == 5:
-            entries.append(Package(fields[0], fields[2], fields[3], fields[4]))
+        if len(fields) != 5:
+            continue
+        kind, name, version, architecture, licence = fields
+        if kind == "spack" and (match := re.fullmatch(r"(.+)-([0-9][^-]*|[0-9].*)-[a-z0-9]{32}", name)):
+            name, version = match[1], match[2]
+        entries.append(Package(kind, name, version, architecture, licence.rstrip(";")))
     return sorted(set(entries), key=lambda p: (p.kind, p.name, p.version))
 
 
-def document(image: Path, sha256: str, contents: Iterable[Package], version: str) -> dict[str, Any]:
-    """Return the SPDX document of *image*. The image is its root package and contains *contents*."""
+def document(image: Path, sha256: str, contents: Iterable[Package], version: str, date: int) -> dict[str, Any]:
+    """Return the SPDX document of *image*, its root package, which contains *contents*; *date* is the image's."""
     root = {
         **_entry("SPDXRef-image", image.name, version),
         "packageFileName": image.name,
@@ -61,16 +78,18 @@ def document(image: Path, sha256: str, contents: Iterable[Package], version: str
     entries = [root]
     for number, package in enumerate(contents, start=1):
         entry = _entry(f"SPDXRef-{number}", package.name, package.version)
-        if package.kind != "spack":
-            vendor = "debian/" if package.kind == "deb" else ""
-            suffix = f"?arch={package.architecture}" if package.architecture else ""
-            locator = f"pkg:{package.kind}/{vendor}{package.name}@{package.version}{suffix}"
-            reference = {
-                "referenceCategory": "PACKAGE-MANAGER",
-                "referenceType": "purl",
-                "referenceLocator": locator,
-            }
-            entry["externalRefs"] = [reference]
+        vendor = "debian/" if package.kind == "deb" else ""
+        kind = "generic" if package.kind == "spack" else package.kind
+        suffix = f"?arch={package.architecture}" if package.architecture else ""
+        reference = {
+            "referenceCategory": "PACKAGE-MANAGER",
+            "referenceType": "purl",
+            "referenceLocator": f"pkg:{kind}/{vendor}{package.name}@{package.version}{suffix}",
+        }
+        entry["externalRefs"] = [reference]
+        if package.licence:
+            is_text = package.kind == "deb" or package.licence.startswith("~")
+            entry["licenseComments" if is_text else "licenseDeclared"] = package.licence.lstrip("~")
         entries.append(entry)
     return {
         "spdxVersion": "SPDX-2.3",
@@ -79,7 +98,7 @@ def document(image: Path, sha256: str, contents: Iterable[Package], version: str
         "name": image.name,
         "documentNamespace": f"urn:firsttouch:image:{sha256}",
         "creationInfo": {
-            "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "created": datetime.datetime.fromtimestamp(date, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "creators": [f"Tool: firsttouch-{version}"],
         },
         "packages": entries,

@@ -171,9 +171,9 @@ def test_what_cannot_be_built_is_said_before(argv, reason):
 def test_a_listing_becomes_spdx(tmp_path):
     sbom = load_script("sbom", CONTAINERS)
     listing = (
-        "deb\tbwa\tbwa\t0.7.17-7+b2\tamd64\n"
-        "pypi\tpolars\tpolars\t1.20.0\t\n"
-        "spack\tsnap-berkeley-2.0.3-mgzq4ajabcdefghijklmnopqrstuvwxy\n"
+        "deb\tbwa\t0.7.17-7+b2\tamd64\tGPL-3+;MIT;\n"
+        "pypi\tpolars\t1.20.0\t\tMIT\n"
+        "spack\tsnap-berkeley-2.0.3-mgzq4ajabcdefghijklmnopqrstuvwxy\t\t\tApache-2.0\n"
         "nonsense\n"
     )
     packages = sbom.packages(listing)
@@ -182,11 +182,33 @@ def test_a_listing_becomes_spdx(tmp_path):
         ("pypi", "polars", "1.20.0"),
         ("spack", "snap-berkeley", "2.0.3"),
     ]
-    sbom.write(tmp_path / "x.json", sbom.document(tmp_path / "x.sif", "0" * 64, packages, "0.1.0"))
+    sbom.write(tmp_path / "x.json", sbom.document(tmp_path / "x.sif", "0" * 64, packages, "0.1.0", 0))
     document = json.loads((tmp_path / "x.json").read_text())
     purls = [r["referenceLocator"] for p in document["packages"] for r in p.get("externalRefs", [])]
-    assert purls == ["pkg:deb/debian/bwa@0.7.17-7+b2?arch=amd64", "pkg:pypi/polars@1.20.0"]
+    assert purls == [
+        "pkg:deb/debian/bwa@0.7.17-7+b2?arch=amd64",
+        "pkg:pypi/polars@1.20.0",
+        "pkg:generic/snap-berkeley@2.0.3",
+    ]
+    _, bwa, polars, snap = document["packages"]
+    assert bwa["licenseComments"] == "GPL-3+;MIT"
+    assert (polars["licenseDeclared"], snap["licenseDeclared"]) == ("MIT", "Apache-2.0")
+    assert document["creationInfo"]["created"] == "1970-01-01T00:00:00Z"
     assert len(document["relationships"]) == 4
+
+
+def test_what_a_build_lacks_is_named_at_once(monkeypatch, tmp_path):
+    images = load_script("images", CONTAINERS)
+    monkeypatch.setattr(images.shutil, "which", lambda program: None if program != "newuidmap" else program)
+    monkeypatch.setattr(images, "_lines", lambda _: [])
+    with pytest.raises(images.CannotBuild) as raised:
+        images.check_host("")
+    message = str(raised.value)
+    assert all(word in message for word in ("Debian 12 has none", "squashfs-tools", "mmdebstrap", "--add-subuids"))
+    assert "uidmap," not in message
+    with pytest.raises(images.CannotBuild, match="Apptainer") as raised:
+        images.check_host("docker://debian:12")
+    assert "mmdebstrap" not in str(raised.value)
 
 
 def test_bases_are_given_to_apptainer():

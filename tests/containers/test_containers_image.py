@@ -30,6 +30,7 @@ def test_its_labels_tell_what_it_was_made_of(image, in_image):
     origin = build_info.of(paths.ROOT, os.uname().machine)
     wanted = {
         "version": origin.version,
+        "interface": str(origin.interface),
         "source": origin.source,
         "machine": origin.machine,
         "target": origin.target,
@@ -38,6 +39,7 @@ def test_its_labels_tell_what_it_was_made_of(image, in_image):
     assert labels["org.firsttouch.revision"]
     inside = json.loads(in_image("cat /opt/firsttouch/share/firsttouch/origin.json"))
     assert inside["source"] == origin.source
+    assert origin.version in in_image("firsttouch --version")
 
 
 def test_its_own_test_passes(apptainer, image):
@@ -75,6 +77,8 @@ def test_checksum_and_packages_lie_beside_it(image, in_image):
     assert document["spdxVersion"] == "SPDX-2.3"
     names = {(p["name"], p["versionInfo"]) for p in document["packages"]}
     assert ("bwa", in_image("dpkg-query -W -f '${Version}' bwa")) in names
+    numpy = next(p for p in document["packages"] if p["name"] == "numpy")
+    assert "BSD-3-Clause" in numpy["licenseDeclared"]
     assert any(name.lower() == "reframe-hpc" for name, _ in names)
     ids = {p["SPDXID"] for p in document["packages"]} | {document["SPDXID"]}
     assert len(ids) == len(document["packages"]) + 1

@@ -50,9 +50,13 @@ def test_another_architecture_is_refused(here):
         backends.check_origin(replace(here, machine="riscv64"), "x.sif")
 
 
-def test_a_stale_copy_is_refused(here):
-    with pytest.raises(Missing, match=r"x.sif is stale: it is of revision abc, .*build it again"):
-        backends.check_origin(replace(here, source="0" * 64, revision="abc"), "x.sif")
+def test_a_copy_of_another_measuring_interface_is_refused(here):
+    with pytest.raises(Missing, match=r"x.sif has measuring interface 0, and .* is of revision abc; .*"):
+        backends.check_origin(replace(here, interface=0, revision="abc"), "x.sif")
+
+
+def test_a_copy_of_another_commit_fits(here):
+    backends.check_origin(replace(here, source="0" * 64, revision="abc", version="0.9"), "x.sif")
 
 
 def test_the_digest_follows_what_measures_and_nothing_else(tmp_path):
@@ -189,8 +193,8 @@ def test_a_view_of_spack(tmp_path, here, firsttouch):
     (view / "bin" / "firsttouch").symlink_to(real)
     (view / "share/firsttouch").mkdir(parents=True)
     file = view / "share/firsttouch/origin.json"
-    file.write_text(json.dumps({**asdict(here), "source": "0" * 64}))
-    with pytest.raises(Missing, match="is stale"):
+    file.write_text(json.dumps({**asdict(here), "interface": 0}))
+    with pytest.raises(Missing, match="measuring interface 0"):
         backends.prepared("spack", str(view), ["--version"])
     file.write_text(json.dumps(asdict(here)))
     start = backends.prepared("spack", str(view), ["--version"])

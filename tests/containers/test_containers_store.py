@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from conftest import CONTAINERS
-from factories.processes import load_script
+from factories.processes import captured, load_script
 from firsttouch import paths
 from firsttouch.execution import build_info
 from firsttouch.records import atomic_files
@@ -56,6 +57,24 @@ def test_a_lock_is_read_for_the_python_of_the_image(images):
     read, only = images.sources.locked_for, {"a", "b", "c"}
     assert read("3.11", lock, only) == f"a[x]==1{hashes}b==2{hashes}"
     assert read("3.12", lock, only) == f"a[x]==1{hashes}b==4{hashes}"
+
+
+def test_the_same_files_give_the_same_image(apptainer, images, tmp_path, monkeypatch):
+    """Whenever and wherever they were built."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    for name in ("first", "second"):
+        folder = tmp_path / name / "image" / ".singularity.d"
+        folder.mkdir(parents=True)
+        labels = {"org.label-schema.build-date": name, "org.firsttouch.interface": "1"}
+        (folder / "labels.json").write_text(json.dumps(labels))
+        images._assemble(tmp_path / name / "image", tmp_path / f"{name}.sif", 1700000000)
+    first, second = (tmp_path / f"{name}.sif" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+    listed = captured([apptainer, "sif", "list", first], timeout=60).stdout
+    assert "FS (Squashfs/*System/" in listed
+    shown = captured([apptainer, "inspect", first], timeout=60).stdout
+    assert "org.firsttouch.interface: 1" in shown
+    assert "build-date" not in shown
 
 
 def test_builds_wait_for_each_other_and_clear_what_a_killed_one_left(images):

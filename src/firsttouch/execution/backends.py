@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from firsttouch import __version__, paths
+from firsttouch import paths
 from firsttouch.errors import BadInput, CannotHere, Missing, none_such
 from firsttouch.execution import build_info
 from firsttouch.execution.build_info import Origin
@@ -75,7 +75,7 @@ def check_origin(origin: Origin, what: str) -> None:
     """Raise CannotHere or Missing if the image or view *what* must not be used for measurements here.
 
     CannotHere: it is for another architecture, or for instructions that this processor lacks, which would end its
-    programs late by an illegal instruction. Missing: it is not built from this state of the checkout.
+    programs late by an illegal instruction. Missing: it has another measuring interface.
     """
     machine = os.uname().machine
     if origin.machine != machine:
@@ -89,14 +89,9 @@ def check_origin(origin: Origin, what: str) -> None:
     if not here >= wanted:
         lacking = ", ".join(sorted(wanted.features - here.features)[:4]) or "its instructions"
         raise CannotHere(f"{what} is for {origin.target}, and this host ({here.name}) lacks {lacking}")
-    if paths.IN_CHECKOUT:
-        current = origin.source == build_info.digest(paths.ROOT)
-    else:
-        current = origin.version == __version__
-    if not current:
+    if origin.interface != build_info.INTERFACE:
         built_from = f"revision {origin.revision}" if origin.revision else f"version {origin.version}"
-        if not paths.IN_CHECKOUT:
-            raise Missing(f"{what} is stale: it is of {built_from}, and this is version {__version__}")
         raise Missing(
-            f"{what} is stale: it is of {built_from}, and the checkout has changed since; build it again"
+            f"{what} has measuring interface {origin.interface}, and this firsttouch has {build_info.INTERFACE}: "
+            f"it is of {built_from}; build or pull another"
         )

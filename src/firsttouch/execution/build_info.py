@@ -13,13 +13,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import asdict
 
 from firsttouch import __version__, paths
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.tools import run_tool
 
+#: The measuring interface: what a copy measures, and the form of its command line and records. Raise it with any
+#: change after which results of an older copy are no longer comparable, or an older copy cannot be started.
+INTERFACE = 1
 #: The parts of a checkout that decide how a copy measures.
 _PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
 #: Fetched datasets, which are not part of the checkout.
@@ -35,7 +38,8 @@ class Origin(Struct, frozen=True):
     """The origin of a copy of firsttouch.
 
     *source* is the digest of the checkout's files, *revision* Git's (with ``+`` for a changed checkout, empty
-    without Git), *machine* the architecture by ``uname``, and *target* the instruction set by archspec's name.
+    without Git), *machine* the architecture by ``uname``, *target* the instruction set by archspec's name, and
+    *interface* the measuring interface (:data:`INTERFACE`).
     """
 
     version: str
@@ -43,6 +47,7 @@ class Origin(Struct, frozen=True):
     revision: str
     machine: str
     target: str
+    interface: int = INTERFACE
 
 
 def of(checkout: Path, target: str) -> Origin:
@@ -56,8 +61,8 @@ def read(file: Path) -> Origin:
     """Return the origin in *file*; raises BadInput."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        return Origin(**{key: str(value) for key, value in data.items()})
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return convert(data, Origin)
+    except (OSError, ValueError, ValidationError) as error:
         raise BadInput(f"not the origin of a copy of firsttouch: {error}", file=file) from error
 
 
