@@ -80,6 +80,15 @@ def test_an_installation_by_name_is_found(text, is_by_name):
     assert bool(BY_NAME.search(text)) == is_by_name
 
 
+def test_whatever_installs_the_wheel_names_the_file_of_the_probe():
+    """Otherwise the installer takes firsttouch-probe, a requirement, from any index."""
+    wheel = re.compile(r"\b(?:pip3?|pipx|uvx?)\b .*dist/firsttouch-")
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    lines = [line for page in pages for line in page.read_text().splitlines() if wheel.search(line)]
+    assert len(lines) >= 3
+    assert [line for line in lines if "dist/firsttouch_probe-" not in line] == []
+
+
 def test_nothing_installs_the_project_by_its_name():
     folders = ["containers", "contrib", "docs", "reframe", "setup", "slurm", "spack-env"]
     files = [file for name in folders for file in (ROOT / name).rglob("*") if file.is_file()]
