@@ -286,6 +286,19 @@ def test_a_system_of_the_site_without_a_file_is_one_line(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("firsttouch: error: no system 'mycluster': there are ")
 
 
+def test_stream_is_built_by_spack_from_our_recipe(tmp_path):
+    check = paths.ROOT / "contrib" / "reframe" / "stream_by_spack.py"
+    argv = [REFRAME, "-c", check, "--dry-run", "--system", "local", "-S", "array_size=1000"]
+    env = {**os.environ, "RFM_CONFIG_FILES": str(paths.SETTINGS), "FIRSTTOUCH_OUT": str(tmp_path)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    (script,) = tmp_path.rglob("rfm_build.sh")
+    text = script.read_text()
+    assert "add firsttouch.stream@5.10+openmp stream_array_size=1000" in text
+    (recipes,) = re.findall("repo add (.*)", text)
+    assert (Path(recipes) / "packages" / "stream" / "package.py").is_file()
+
+
 def test_of_an_emulated_host_only_counts_are_compared_with_references(reframe, run_here, tmp_path):
     """Its memory, too, is far below the reference."""
     measured, emulated = tmp_path / "measured.jsonl", tmp_path / "emulated.jsonl"
