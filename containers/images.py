@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import sbom
 from debian import CannotBuild, call, root
@@ -180,6 +180,8 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
         file.write_text(definition(name), encoding="utf-8")
         sandbox = Path(folder) / "image"
         _apptainer(file, sandbox, arguments, Path(folder), "--sandbox")
+        # Apptainer's copy of the definition has paths of this host.
+        (sandbox / ".singularity.d" / "Singularity").write_text(definition(name), encoding="utf-8")
         _assemble(sandbox, partial, int(os.environ["SOURCE_DATE_EPOCH"]))
     _describe(image, origin.version, start)
     return image
@@ -288,23 +290,45 @@ def _assemble(sandbox: Path, image: Path, date: int) -> None:
     kept = {key: value for key, value in stated.items() if key not in of_build}
     labels.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     files = sandbox.with_name("files.squashfs")
-    options = shlex.split(os.environ.get("APPTAINER_MKSQUASHFS_ARGS", ""))
-    call("mksquashfs", sandbox, files, "-noappend", "-no-progress", "-quiet", "-all-root", *options)
+    compression = shlex.split(os.environ.get("APPTAINER_MKSQUASHFS_ARGS", ""))
+    call("mksquashfs", sandbox, files, "-noappend", "-no-progress", "-quiet", "-all-root", *compression)
+    facts = sandbox.with_name("inspect-metadata.json")
+    facts.write_text(json.dumps(_facts(sandbox), sort_keys=True), encoding="utf-8")
     machine = {"x86_64": "2", "aarch64": "4"}[platform.machine()]
-    kind = ("--datatype", "4", "--parttype", "2", "--partfs", "1", "--partarch", machine, "--groupid", "1")
+    part = ("--datatype", "4", "--parttype", "2", "--partfs", "1", "--partarch", machine)
     image.unlink(missing_ok=True)
     call("apptainer", "sif", "new", image)
-    call("apptainer", "sif", "add", *kind, "--alignment", "4096", image, files)
-    with image.open("r+b") as file:
-        _state(file, bytes.fromhex(atomic_files.digest(files))[:16], date)
+    for options, file in ((("--datatype", "6", "--filename", facts.name), facts), (part, files)):
+        call("apptainer", "sif", "add", *options, "--groupid", "1", "--alignment", "4096", image, file)
+    with image.open("r+b") as sif:
+        _state(sif, bytes.fromhex(atomic_files.digest(files))[:16], date)
+
+
+def _facts(sandbox: Path) -> dict[str, Any]:
+    """Return what ``apptainer inspect`` shows of an image without starting it."""
+
+    def read(folder: Path, **names: str) -> dict[str, str]:
+        files = {key: folder / name for key, name in names.items()}
+        return {key: file.read_text(encoding="utf-8") for key, file in files.items() if file.is_file()}
+
+    own = sandbox / ".singularity.d"
+    scripts = {"runscript": "runscript", "helpfile": "runscript.help"}
+    apps = {folder.parent.name: read(folder, **scripts) for folder in sorted(sandbox.glob("scif/apps/*/scif"))}
+    facts = {
+        **read(own, test="test", startscript="startscript", deffile="Singularity", **scripts),
+        "labels": json.loads((own / "labels.json").read_text(encoding="utf-8")),
+        "environment": {f"/{f.relative_to(sandbox)}": f.read_text() for f in sorted(own.glob("env/9*.sh"))},
+        "apps": apps,
+    }
+    return {"data": {"attributes": facts}, "type": "container"}
 
 
 def _state(file: BinaryIO, identifier: bytes, date: int) -> None:
-    """State the identifier and the dates in the header of a SIF, version 01, and in its first descriptor."""
+    """State the identifier and the dates in the header of a SIF, version 01, and in its two descriptors."""
     times = struct.pack("<2q", date, date)
     header = file.read(128)
     (descriptors,) = struct.unpack_from("<q", header, 96)
-    for place, value in ((48, identifier), (64, times), (descriptors + 41, times)):
+    for place, value in ((48, identifier), (64, times), (descriptors + 41, times), (descriptors + 626, times)):
         file.seek(place)
         file.write(value)
 
