@@ -140,7 +140,7 @@ class TestBaseline:
         assert not fleet_baseline.learnt
         assert "already has a reference for it" in next(iter(fleet_baseline.not_learnt.values()))
 
-    def test_only_the_ends_of_a_curve_are_learnt(self):
+    def test_one_size_of_a_curve_is_learnt_for_each_part(self):
         sizes = (4096, 65536, 1 << 20, 1 << 27)
         fields = {"check": "latency", "metric": "random_latency", "unit": "ns", "better": "lower"}
         records = []
@@ -151,6 +151,7 @@ class TestBaseline:
         fleet_baseline = baseline_of(records, _without_references())
         assert sorted(reference.case.parameters["size_bytes"] for reference in fleet_baseline.learnt) == [
             sizes[0],
+            sizes[2],
             sizes[-1],
         ]
 

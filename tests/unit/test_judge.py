@@ -213,6 +213,18 @@ class TestSiblings:
         of_hosts = verdicts(Model(30, fault=and_a_bad_one).records())
         assert (of_hosts["n3"].verdict, words(of_hosts, "n3")) == ("fail", {"pass"})
 
+    @pytest.mark.parametrize("bad", [1, 6])
+    def test_a_bad_host_of_a_faster_generation_fails(self, bad):
+        """Its bad part is as fast as the slow generation's, so that part alone does not tell."""
+
+        def fault(host, session, part, metric):
+            is_slow = host >= 6 and part[0] == "memory" and metric.endswith("bandwidth")
+            return 0.15 * is_slow + memory(0.15, bad, 0)(host, session, part, metric)
+
+        of_hosts = verdicts(Model(12, sessions=3, fault=fault).records())
+        assert (of_hosts[f"n{bad}"].verdict, words(of_hosts, f"n{bad}")) == ("fail", {"pass"})
+        assert failed(of_hosts[f"n{bad}"]) == {"memory of bank 0"}
+
 
 class TestBlind:
     HELP = "and a pass needs 20 %: a reference, more hosts or more sessions would help"
@@ -275,8 +287,8 @@ class TestBlind:
         ]
         for verdict in verdicts(records, system_of(tmp_path, *entries)).values():
             assert verdict.verdict == "undecided"
-            assert "caches of NUMA 0, latency" in verdict.blind
-            assert not any("memory" in part or "link" in part for part in verdict.blind)
+            assert {"caches of NUMA 0, latency", "memory of bank 0, latency"} <= verdict.blind.keys()
+            assert not any("bandwidth" in part for part in verdict.blind)
 
     def test_a_rate_of_0_is_named(self):
         records = [replace(r, samples=(0.0,)) if r.host == "n0" else r for r in Model(5).records()]
@@ -368,6 +380,17 @@ class TestOwnLevel:
         of_hosts = verdicts(weeks(9, memory(0.3, since=8), repetitions=repetitions))
         assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
 
+    @pytest.mark.parametrize("bad", [[1, 0], [1, 1, 0, 0]])
+    def test_half_of_the_repetitions_of_a_session_fail_nobody(self, bad):
+        records = weeks(10, repetitions=len(bad), nature=0.006)
+        late = {time_of(9, minute) for minute, is_bad in enumerate(bad) if is_bad}
+        records = [
+            replace(r, samples=(r.value * 0.75,)) if r.host == "n0" and r.time in late and r.unit == "GB/s" else r
+            for r in records
+        ]
+        of_hosts = verdicts(records)
+        assert (of_hosts.pop("n0").verdict, words(of_hosts)) == ("suspect", {"pass"})
+
     def test_one_disturbed_session_is_no_change(self):
         def fault(host, session, part, metric):
             return memory(0.2)(host, session, part, metric) if session == 8 else 0.0
@@ -424,6 +447,13 @@ class TestUpdates:
         findings = findings_of(weeks(25, update(0.05, 24), nature=0.006))
         assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
         assert "12 of 12 hosts lost" in findings.notes()[0]
+
+    @pytest.mark.parametrize(("loss", "bank"), [(0.12, 0), (0.5, None)])
+    def test_faults_of_the_same_week_are_no_update(self, loss, bank):
+        """No update takes the rate of one bank, or half of all, from some hosts and nothing from the others."""
+        of_hosts = verdicts(weeks(12, memory(loss, (0, 1, 2), bank, since=9), nature=0.006))
+        assert {of_hosts.pop(f"n{host}").verdict for host in range(3)} == {"fail"}
+        assert words(of_hosts) == {"pass"}
 
     @pytest.mark.parametrize("waves", [1, 3])
     def test_a_host_that_loses_more_than_the_update_fails(self, waves):

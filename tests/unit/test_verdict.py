@@ -92,7 +92,7 @@ def test_a_single_repetition_never_fails_a_host(bandwidth, repetitions, expected
         (("pass", "pass"), False, ""),
         (("undecided",), False, "the host is undecided, which is not a pass: "),
         (("undecided",) * 8, False, "8 of 8 hosts are undecided, which is not a pass: "),
-        (("undecided", "pass"), False, "1 of 2 hosts are undecided, which is not a pass: "),
+        (("undecided", "pass"), False, "1 of 2 hosts is undecided, which is not a pass: "),
         # The exit status is not 0.
         (("undecided", "pass"), True, ""),
         (("undecided", "suspect"), False, ""),

@@ -92,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
                 "system": system.name,
                 "verdict": worst(words.values()),
                 "status": status,
+                "notes": fleet.notes(),
                 "hosts": [h.to_dict() for h in hosts],
                 **({"explained": [part.to_dict() for part in explained]} if args.explain else {}),
                 **({"divided": [asdict(two) for two in fleet.divided]} if fleet.divided else {}),

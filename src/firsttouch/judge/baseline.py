@@ -26,6 +26,7 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.groups import Ints
 from firsttouch.judge.levels import middles
 from firsttouch.judge.part_judge import Fleet, judge_parts
+from firsttouch.judge.parts import part_of
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.cases import Case, distinguished, grouped
@@ -101,7 +102,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS
         if check and not case.exact and case.metric in check.metrics and case.metric not in check.limits:
             numbers_of.setdefault(case.key, []).append(number)
             by_key.setdefault(case.key, case)
-    cases = _ends_of_curves(distinguished([*by_key.values()]))
+    cases = _one_for_each_part(distinguished([*by_key.values()]))
     numbers = [number for case in cases for number in numbers_of[case.key]]
     fleet = judge_parts(samples, numbers, fleet=True)
     references: list[Learnt] = []
@@ -164,8 +165,8 @@ def _reached(
     return reference, {names[hosts[h]]: math.expm1(sign * (level[h] - spread.centre)) for h in left_out}
 
 
-def _ends_of_curves(cases: Sequence[Case]) -> list[Case]:
-    """Return the cases, but only the ends of a curve over sizes: at a cache's edge, hosts differ."""
+def _one_for_each_part(cases: Sequence[Case]) -> list[Case]:
+    """Return the cases, but of a curve over sizes one for each part: at a cache's edge, hosts differ."""
 
     def curve_of(case: Case) -> str:
         return replace(case, parameters={k: v for k, v in case.parameters.items() if k != "size_bytes"}).key
@@ -174,7 +175,9 @@ def _ends_of_curves(cases: Sequence[Case]) -> list[Case]:
     sized = (case for case in cases if case.parameters.get("size_bytes") is not None)
     for curve in grouped(sized, curve_of).values():
         ordered = sorted(curve, key=lambda case: case.parameters["size_bytes"])
-        kept += ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
+        of_parts = [*grouped(ordered, part_of).values()]
+        kept += [of_parts[0][0], *(of_part[len(of_part) // 2] for of_part in of_parts[1:-1])]
+        kept += of_parts[-1][-1:] if len(ordered) > 1 else []
     return kept
 
 

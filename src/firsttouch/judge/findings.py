@@ -538,6 +538,8 @@ class Findings(Struct, frozen=True, dict=True):
         """Return the smallest losses that are seen: of the median part of a host, and of the worst."""
         sights: dict[tuple[str, str], float] = {}
         for answer in self.explain(self.number[host]) if host in self.number else ():
+            if answer.is_together:
+                continue
             part = answer.part, answer.kind
             sights[part] = min(sights.get(part, 1.0), as_fraction(answer.sight))
         return (float(np.median([*sights.values()])), max(sights.values())) if sights else None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.host.host_lists import folded
@@ -43,7 +44,7 @@ from firsttouch.judge.findings import (
 )
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
-from firsttouch.judge.parts import Part, Series
+from firsttouch.judge.parts import Series
 from firsttouch.judge.questions import Update
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
@@ -147,7 +148,7 @@ class _Rows:
 
     def explain(self, host: int) -> list[PartFinding]:
         """Return what each question says about each part of a host, good ones included."""
-        answers = []
+        answers: dict[tuple[str, str, str], PartFinding] = {}
         for judged in self.fleet.series if self.fleet else ():
             for number, question in enumerate(_COMPARED_WITH):
                 answer = judged.answers[number]
@@ -157,8 +158,12 @@ class _Rows:
                     # What another part, an update or a single repetition explains is no fail.
                     word = min(word, int(judged.words[host]))
                     loss, limit = float(answer.loss[host]), float(answer.limit[host])
-                    answers.append(self._finding(judged, host, question, loss, limit, word))
-        return answers
+                    finding = self._finding(judged, host, question, loss, limit, word)
+                    key = (finding.part, finding.kind, question)
+                    answers[key] = replace(finding, sight=float(answer.sight[host]))
+        # What references, two groups, or a single session decided is told by the finding.
+        answers |= {(f.part, f.kind, f.question): f for f in self.parts.get(host, ())}
+        return [*answers.values()]
 
     def _by_limit(self, number: int, limited: event_limits.Limited, reference: Reference) -> None:
         groups = self._samples.groups(number)
@@ -235,11 +240,6 @@ class _Rows:
             self._case_by_fleet(number, place, fleet, judged)
             self._case_by_reference(number, place, excess, errors)
             self._drop_invalid(number)
-        self._promised = {
-            Part(part.name, place)
-            for part in (j.series.part for j in fleet.series for n in j.series.cases if self.references[n][0])
-            for place in (part.place, ())
-        }
         for judged in fleet.series:
             self._together(judged, place_of, excess, errors)
             self._part_findings(judged)
@@ -373,7 +373,8 @@ class _Rows:
                     if of_row > 0 and self.words[row] not in {FAIL, INVALID}:
                         self.words[row], self.by[row] = FAIL, SYSTEM
             fails = sum(bool(self.words[row] == FAIL and self.by[row] == SYSTEM) for row in rows)
-            if 2 * fails >= count and fails:
+            # All of a name are bad if most of its parts are.
+            if fails >= (0.75 if judged.series.is_together else 0.5) * count and fails:
                 loss = mean + as_logarithm(tolerance)
                 self._add(judged, host, _PROMISED, loss, as_logarithm(tolerance), FAIL)
 
@@ -430,10 +431,10 @@ class _Rows:
         for host, bad in judged.intermittent.items():
             note = f"intermittent: bad in {bad.sessions} of {bad.of} sessions"
             self._add(judged, host, "its other sessions", bad.loss, bad.limit, SUSPECT, note)
-        if kind == "time" or judged.series.part.name == "locks":
+        if kind == "time" or judged.series.part.name == "locks" or judged.series.is_together:
             return
         by_system = [self.references[number][0] is not None for number in judged.series.cases]
-        if all(by_system) or (not self._is_fleet and judged.series.part in self._promised):
+        if all(by_system) or (not self._is_fleet and any(by_system)):
             return
         with np.errstate(invalid="ignore"):
             sees = judged.sight <= self._sight

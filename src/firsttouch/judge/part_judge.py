@@ -41,6 +41,7 @@ from firsttouch.judge.parts import Series, series
 from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import binomial_tail
+from firsttouch.records.cases import grouped
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
@@ -138,16 +139,25 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             columns.append((number, now, _centre(case, row), case.noise, counts))
         # The rows of many cases are large, and were used.
         prepared[part] = replace(p, losses=replace(p.losses, cases=p.losses.cases[:0]))
+    by_name = grouped(prepared, lambda s: (s.part.name, s.kind))
+    prepared = {
+        part: _without_faults(
+            p, [prepared[s] for s in by_name[part.part.name, part.kind] if s is not part], sessions
+        )
+        for part, p in prepared.items()
+    }
     replaced = _replaced([*prepared.values()])
+    divisions = [two for p in prepared.values() if fleet and (two := _generations_of(p)) is not None]
+    generation = questions.generations(divisions)
     for part in single:
-        judged.append(_judge(part, prepared[part], sessions, replaced, tests, fleet=fleet))
+        judged.append(_judge(part, prepared[part], sessions, replaced, generation, tests, fleet=fleet))
         of_case.update(dict.fromkeys(part.cases, judged[-1]))
     for part in all_series:
         if part not in prepared:
-            of_name = (part.part.name, part.kind)
-            members = [p.losses for s, p in prepared.items() if (s.part.name, s.kind) == of_name]
-            together = _prepare(_together(members), sessions, tests, fleet=fleet)
-            judged.append(_judge(part, together, sessions, replaced, tests, fleet=fleet))
+            members = [prepared[s] for s in by_name[part.part.name, part.kind]]
+            together = _prepare(_together([p.losses for p in members]), sessions, tests, fleet=fleet)
+            together = _without_faults(together, members, sessions)
+            judged.append(_judge(part, together, sessions, replaced, generation, tests, fleet=fleet))
     columns.sort(key=lambda column: column[0])
     numbers = np.array([column[0] for column in columns], dtype=np.int64)
     case_levels = np.array([column[1] for column in columns]).reshape(len(columns), sessions.hosts)
@@ -255,8 +265,62 @@ def _replaced(series_of_host: Sequence[_Prepared]) -> Bools:
     return is_mixed
 
 
-def _judge(
-    part: Series, prepared: _Prepared, sessions: Sessions, replaced: Bools, tests: float, *, fleet: bool
+def _without_faults(prepared: _Prepared, others: Sequence[_Prepared], sessions: Sessions) -> _Prepared:
+    """Return what was prepared without updates of a few places: an update changes most *others*, too."""
+    kept = []
+    for update in prepared.updated:
+        times = sessions.time[[update.begin, update.end]]
+        shares = [_share_of(update, other, times, sessions) for other in others]
+        if not shares or float(np.median(shares)) > 0.5:
+            kept.append(update)
+    return replace(prepared, updated=kept)
+
+
+def _share_of(update: Update, other: _Prepared, times: Ints, sessions: Sessions) -> float:
+    """Return the share of the hosts of an update whose *other* part changed in the same direction at the time."""
+    hosts, timeline = update.hosts, other.timeline
+    begins = sessions.time[np.maximum(timeline.begin[hosts], 0)]
+    is_near = (begins >= times[0] - sessions.interval) & (begins <= times[1] + sessions.interval)
+    is_alike = np.nan_to_num(other.changes[hosts]) * np.sign(update.change) > abs(update.change) / 4
+    is_alike_now = np.nan_to_num(timeline.last[hosts] - timeline.level[hosts]) * np.sign(update.change)
+    return float(np.mean((is_near & is_alike) | (is_alike_now > abs(update.change) / 4)))
+
+
+def _generations_of(prepared: _Prepared) -> TwoGroups | None:
+    """Return the two generations of hosts that a part shows; None if it shows none, or was not measured on all."""
+    level = _adjusted(prepared)
+    if not np.isfinite(level).all():
+        return None
+    divided = questions.two_groups(level, _prior(prepared))
+    return None if divided is None or divided.is_minority else divided
+
+
+def _adjusted(prepared: _Prepared) -> Floats:
+    """Return the level of each host without what updates changed."""
+    adjusted = prepared.timeline.level.copy()
+    for update in prepared.updated:
+        # Of one in the newest session, the level has only a part.
+        changed = update.hosts[prepared.timeline.before[update.hosts] >= 0]
+        adjusted[changed] -= update.change
+    return adjusted
+
+
+def _prior(prepared: _Prepared) -> float:
+    """Return the deviation that is expected between good hosts."""
+    spread = prepared.losses.spread
+    prior = math.sqrt((PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else PRIOR_SPREAD
+    return max(prior, prepared.least)
+
+
+def _judge(  # noqa: PLR0917
+    part: Series,
+    prepared: _Prepared,
+    sessions: Sessions,
+    replaced: Bools,
+    generation: Bools | None,
+    tests: float,
+    *,
+    fleet: bool,
 ) -> Judged:
     """Return the answers about one series."""
     hosts = sessions.hosts
@@ -267,18 +331,12 @@ def _judge(
     own.loss[replaced] = np.nan
     siblings, divided, deviation = Answer.none(hosts), None, PRIOR_SPREAD
     if fleet:
-        adjusted = timeline.level.copy()
-        for update in updated:
-            # Of one in the newest session, the level has only a part.
-            changed = update.hosts[timeline.before[update.hosts] >= 0]
-            adjusted[changed] -= update.change
         variance = noise**2 / np.maximum(timeline.size, 1)
-        prior = math.sqrt((PRIOR_SPREAD**2 + 2 * losses.spread**2) / 3) if losses.spread else PRIOR_SPREAD
-        weight = PRIOR_FREEDOM + (1 if losses.spread else 0)
+        prior = _prior(prepared), PRIOR_FREEDOM + (1 if losses.spread else 0)
         siblings, spread, divided = questions.compared_with_siblings(
-            adjusted, variance, (max(prior, prepared.least), weight), tests, losses.step
+            _adjusted(prepared), variance, prior, tests, losses.step, generation
         )
-        deviation = spread.deviation if spread else prior
+        deviation = spread.deviation if spread else prior[0]
     words = np.full(hosts, PASS, dtype=np.uint8)
     question = np.full(hosts, SIBLINGS, dtype=np.uint8)
     for number, answer in ((SIBLINGS, siblings), (OWN, own)):
@@ -494,15 +552,19 @@ class _Repetitions(Struct, frozen=True):
     losses: NDArray[np.float64]
     usual: Floats
 
-    def are_bad(self, place: int, host: int, judged: Judged, limit: float) -> bool:
-        """Return whether nearly all repetitions that count are worse than half of a *limit*, and not just one."""
+    def are_bad(self, place: int, host: int, judged: Judged, limit: float, *, own: bool = False) -> bool:
+        """Return whether nearly all repetitions that count are worse than half of a *limit*, and not just one.
+
+        They are compared with the usual level, or with the host's *own* one.
+        """
         number = int(self.numbers[place])
         group = self.table.group(number, host)
         rows = self.table.rows_of(slice(group, group + 1))
         values = self.table.value[rows]
         count = max(int(judged.sessions[host] * np.nan_to_num(judged.repetitions[host], nan=1.0)), 1)
         values = values[self.table.valid[rows] & self.table.judged[rows] & (values > 0)][-count:]
-        bad = self.table.cases[number].loss_sign * np.log(values) - self.usual[place] > limit / 2
+        usual = self.usual[place] + (np.nan_to_num(self.losses[place, host]) if own else 0.0)
+        bad = self.table.cases[number].loss_sign * np.log(values) - usual > limit / 2
         return len(bad) > 1 and bool(bad.mean() >= 0.75 if len(bad) > 3 else bad.all())
 
 
@@ -514,11 +576,17 @@ def _await_repetitions(judged: Judged, repetitions: _Repetitions, is_sure: Bools
     cases = judged.series.cases
     limits = judged.answers[SIBLINGS].limit
     places = np.searchsorted(repetitions.numbers, cases)
-    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions < STABLE_SESSIONS)
+    fails = (judged.words == FAIL) & (judged.sessions < STABLE_SESSIONS)
+    fails &= (judged.question == SIBLINGS) | judged.awaiting
     for host in np.flatnonzero(fails).tolist():
-        limit = float(limits[host])
-        bad = [place for place in places.tolist() if repetitions.losses[place, host] > limit / 2]
-        lasting = sum(repetitions.are_bad(place, host, judged, limit) for place in bad)
+        if judged.awaiting[host] and judged.question[host] == OWN:
+            loss = float(judged.timeline.last[host] - judged.timeline.level[host])
+            bad = places.tolist()
+            lasting = sum(repetitions.are_bad(place, host, judged, loss, own=True) for place in bad)
+        else:
+            limit = float(limits[host])
+            bad = [place for place in places.tolist() if repetitions.losses[place, host] > limit / 2]
+            lasting = sum(repetitions.are_bad(place, host, judged, limit) for place in bad)
         if judged.sessions[host] == 1 and not judged.repetitions[host] > 1:
             judged.words[host] = SUSPECT if is_sure[host] or len(cases) > 2 else UNDECIDED
         elif bad and 2 * lasting <= len(bad):

@@ -25,6 +25,7 @@ from firsttouch.judge.constants import (
     MOST_BAD,
     NORMAL_MEDIAN,
     OUTLIER,
+    PASS_SIGHT,
     PRIOR_FREEDOM,
     SUSPECT_TAIL,
     UPDATED_HOSTS,
@@ -32,7 +33,7 @@ from firsttouch.judge.constants import (
 )
 from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import Sessions, Stretches, mean_of_hosts
-from firsttouch.judge.statistics import student_quantiles
+from firsttouch.judge.statistics import as_logarithm, student_quantiles
 
 
 class Spread(Struct, frozen=True):
@@ -191,7 +192,9 @@ def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Up
             if len(members) < max(UPDATED_HOSTS, share * len(measured)):
                 continue
             before = float(np.median(timeline.level[members] - sizes))
-            if abs(before - usual) < abs(middle) / 2:
+            # No update takes a fifth from some hosts and nothing from the others.
+            is_fault = middle > as_logarithm(PASS_SIGHT) and len(members) <= MOST_BAD * len(measured)
+            if abs(before - usual) < abs(middle) / 2 and not is_fault:
                 begin, end = (int(timeline.begin[members[i]]) for i in (0, -1))
                 result.append(Update(members, middle, deviation, begin, end))
     return result
@@ -249,13 +252,40 @@ def _of_siblings(timeline: Stretches, sessions: Sessions, loss: Floats, host: in
     return max(0.0, float(np.median(change))) if len(change) >= FEWEST_HOSTS - 1 else 0.0
 
 
-def compared_with_siblings(
-    levels: Floats, variances: Floats, prior: tuple[float, float], tests: float, step: float
+def generations(divided: Sequence[TwoGroups]) -> Bools | None:
+    """Return the hosts of one of the two generations that most *divided* parts show, None if no two agree.
+
+    A bad host of the better generation is in the worse group of its bad parts only, so parts in which a host is in
+    the better group count more if half of them disagree.
+    """
+    if not divided:
+        return None
+    worse = np.array([two.worse for two in divided])
+    # The better generation of one part may be the worse one of another.
+    is_flipped = (worse == worse[0]).mean(axis=1) < 0.5
+    sides = np.where(is_flipped[:, None], ~worse, worse)
+    usual = np.median(sides, axis=0) >= 0.5
+    agrees = (sides == usual).mean(axis=1) >= 1 - MOST_BAD / 2
+    if np.count_nonzero(agrees) < 2:
+        return None
+    weights = np.where(worse, 1.0, 1.5)[agrees]
+    share: Floats = (sides[agrees] * weights).sum(axis=0) / weights.sum(axis=0)
+    return share > 0.5
+
+
+def compared_with_siblings(  # noqa: PLR0917
+    levels: Floats,
+    variances: Floats,
+    prior: tuple[float, float],
+    tests: float,
+    step: float,
+    generation: Bools | None = None,
 ) -> tuple[Answer, Spread | None, TwoGroups | None]:
     """Return how much worse each host is than its siblings.
 
     *levels* are those of the hosts (NaN: not measured), *variances* what chance adds to each, *prior* is the
-    deviation expected between good hosts with its degrees of freedom.
+    deviation expected between good hosts with its degrees of freedom. *generation* marks the hosts of one of two
+    generations, each of which is compared with its own where the generations differ.
     """
     answer = Answer.none(len(levels))
     measured = np.flatnonzero(np.isfinite(levels))
@@ -264,8 +294,13 @@ def compared_with_siblings(
     values = levels[measured]
     divided = two_groups(values, prior[0])
     groups = [np.ones(len(values), dtype=np.bool_)]
-    if divided is not None and not divided.is_minority:
-        groups = [divided.worse, ~divided.worse]  # two generations: each host is compared with its own
+    if generation is not None and 0 < np.count_nonzero(generation[measured]) < len(measured):
+        of_one = generation[measured]
+        apart = float(np.median(values[of_one]) - np.median(values[~of_one]))
+        if abs(apart) >= LEAST_LOSS:
+            groups, divided = [of_one, ~of_one], TwoGroups(of_one == (apart > 0), abs(apart))
+    elif divided is not None and not divided.is_minority:
+        groups = [divided.worse, ~divided.worse]
     first: Spread | None = None
     for group in groups:
         if np.count_nonzero(group) < FEWEST_HOSTS:

@@ -56,8 +56,9 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
     undecided = words.count("undecided")
     if not undecided or status(words, strict=strict):
         return ""
-    hosts = f"{undecided} of {len(words)} hosts are" if len(words) > 1 else "the host is"
-    return f"{hosts} undecided, which is not a pass: the exit status is 0, with --strict {SUSPECT}"
+    hosts = f"{undecided} of {len(words)} hosts" if len(words) > 1 else "the host"
+    are = "is" if undecided == 1 else "are"
+    return f"{hosts} {are} undecided, which is not a pass: the exit status is 0, with --strict {SUSPECT}"
 
 
 class PartFinding(Struct, frozen=True):
@@ -91,7 +92,7 @@ class PartFinding(Struct, frozen=True):
         times += f" of {self.repetitions} repetition{'s' * (self.repetitions != 1)}"
         parts = [f"{self.part}: {self.kind} {loss:.1f} % worse than {self.question}", times]
         if math.isfinite(self.limit):
-            parts[0] += f" (limit {limit:.1f} %)"
+            parts[0] += f" ({'limit' if self.word == 'fail' else 'fails beyond'} {limit:.1f} %)"
         if self.since:
             parts.append(f"since {self.since}")
         return ", ".join([*parts, *([self.note] if self.note else [])])
@@ -389,6 +390,7 @@ _NOTHING = (
 
 def blind_text(blind: Mapping[str, float]) -> str:
     """Return which losses of the *blind* parts would not be seen, and what would help."""
+    blind = {"{} ({})".format(*part.rsplit(", ", 1)): loss for part, loss in blind.items()}
     unseen = [part for part, loss in blind.items() if loss >= 1]
     seen = sorted(((loss, part) for part, loss in blind.items() if loss < 1), reverse=True)
     parts = [f"no loss of {first_of(unseen, _NAMED)}"] if unseen else []
