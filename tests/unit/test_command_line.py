@@ -246,7 +246,7 @@ def test_a_pipe_beside_the_reads_can_be_read_only_once(tmp_path):
     assert understood(f"bwa mem ref.fa {tmp_path}/reads").whole == ""
 
 
-@pytest.mark.parametrize("text", [b">a\nAC\n", gzip.compress(b">a\nAC\n")])
+@pytest.mark.parametrize("text", [b">a\nAC\n", gzip.compress(b">a\nAC\n")], ids=["plain", "gzip"])
 def test_fasta_is_not_divided(tmp_path, text):
     (tmp_path / "reads").write_bytes(text)
     assert understood(f"bwa mem ref.fa {tmp_path}/reads").whole == f"{tmp_path}/reads is FASTA"
