@@ -54,7 +54,6 @@ COVERED = {
         r"\. \.venv/bin/activate": "test_a_fresh_shell_with_the_environment_activated"
     },
     "integration/test_reframe_checks.py": {
-        r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
         r"reframe -c reframe/ -r --system amd-opteron": "test_a_system_of_a_cluster_without_slurm_fails_once",
     },
     "integration/test_check_command.py": {
@@ -125,14 +124,13 @@ COVERED = {
         r"firsttouch report reports/out/campaigns/.*": "test_hosts_that_a_campaign_lost_are_listed_first",
         r"firsttouch report --compare \S+ \S+ -o \w+": "test_slower_memory_is_found_and_nothing_else",
     },
+    "unit/test_perflogs.py": {r"firsttouch .* --perflogs .*": "test_a_slow_host_is_found_and_no_log_drains"},
     "unit/test_history.py": {r"firsttouch fleet history .*": "test_the_command_lists_changes_and_offenders"},
     "unit/test_baseline.py": {rf"firsttouch baseline {SITE} .*": "test_json_has_all"},
     "containers/test_containers_image.py": {
         r"make images( IMAGE=\w+)?": "test_checksum_and_packages_lie_beside_it",
         r"make run BACKEND=apptainer": "test_every_check_runs_inside_where_reframe_is_told_so",
         r"reframe .* -S backend=apptainer": "test_every_check_runs_inside_where_reframe_is_told_so",
-        r"firsttouch inside apptainer -- topology": "test_it_sees_the_topology_that_the_host_sees",
-        r"apptainer run .*": "test_help_and_an_app_for_each_tool",
     },
     "containers/test_containers_definitions.py": {
         r"make images SPACK=\w+( MIRROR=\S+)?": "test_programs_of_spack",
@@ -144,6 +142,7 @@ COVERED = {
     },
     "containers/test_containers_spack.py": {
         r"export SPACK_ROOT=.*": "test_a_real_spack_concretizes_all_and_finds_no_fault_in_our_recipes",
+        r"spack compiler find; .*": "test_a_real_spack_concretizes_all_and_finds_no_fault_in_our_recipes",
         r"spack-env/stack.py mirror .*": "test_a_mirror_is_filled_by_download_and_a_wrong_file_never_stays",
         r"spack-env/stack.py install .*": "test_a_real_spack_concretizes_all_and_finds_no_fault_in_our_recipes",
     },

@@ -127,7 +127,6 @@ def test_what_works_passes(reframe, stand_in, tmp_path):
     assert "P: copy_plain_regular" in done.output
     assert "P: prefetch_ratio_bank" in done.output
     assert "P: records_queue_batched_work0ns_batch32: " in done.output
-    assert "P: batch_queue_batched_work0ns: " in done.output
     kept = list((tmp_path / "out").rglob("records.jsonl"))
     assert len(kept) >= len(done.results) - 1  # HostOfRun measures nothing
     _is_a_whole_curve([r for r in schema.collect(kept) if r.check == "latency"])

@@ -24,7 +24,10 @@ class Where(rfm.RunOnlyRegressionTest):
     valid_systems = ["*"]
     valid_prog_environs = ["*"]
     executable = "echo"
-    executable_opts = ["$FIRSTTOUCH_SYSTEM/$FIRSTTOUCH_PARTITION"]
+
+    @run_before("run")
+    def name_the_partition(self):
+        self.executable_opts = [self.current_partition.fullname.replace(":", "/")]
 
     @sanity_function
     def ran(self):

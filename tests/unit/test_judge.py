@@ -404,14 +404,17 @@ class TestOwnLevel:
         findings = findings_of(weeks(9, fault))
         assert ({findings.of(host).verdict for host in findings.hosts}, findings.notes()) == ({"pass"}, [])
 
-    def test_an_intermittent_host_is_suspect(self):
+    @pytest.mark.parametrize(
+        ("hosts", "sessions", "bad"), [(12, 16, {4, 8, 11, 14}), (8, 10, {3, 6, 8}), (8, 12, {1, 3, 5, 7, 9})]
+    )
+    def test_an_intermittent_host_is_suspect(self, hosts, sessions, bad):
         def fault(host, session, part, metric):
-            return memory(0.15)(host, session, part, metric) if session in {4, 8, 11, 14} else 0.0
+            return memory(0.15)(host, session, part, metric) if session in bad else 0.0
 
-        of_hosts = verdicts(weeks(16, fault))
-        bad = of_hosts.pop("n0")
-        assert (bad.verdict, words(of_hosts)) == ("suspect", {"pass"})
-        assert "intermittent: bad in 4 of 16 sessions" in bad.line()
+        of_hosts = verdicts(weeks(sessions, fault, hosts=hosts))
+        intermittent = of_hosts.pop("n0")
+        assert (intermittent.verdict, words(of_hosts)) == ("suspect", {"pass"})
+        assert f"intermittent: bad in {len(bad)} of {sessions} sessions" in intermittent.line()
 
     def test_a_metric_that_is_measured_no_more_is_missing(self):
         late = [r for r in weeks(9) if r.host != "n0" or r.metric != "triad_bandwidth" or r.time < time_of(2)]

@@ -216,12 +216,13 @@ def middles(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return result
 
 
-def of_hosts(values: Floats, host: Ints, hosts: int) -> Floats:
-    """Return the median of the values of each host (sorted by host); NaN for a host without any."""
-    medians_of = np.full(hosts, np.nan)
+def of_hosts(values: Floats, host: Ints, hosts: int, quantile: float = 0.5) -> Floats:
+    """Return a *quantile* of the values of each host (sorted by host); NaN for a host without any."""
+    of_each = np.full(hosts, np.nan)
     firsts = np.flatnonzero(np.diff(host, prepend=-1))
-    medians_of[host[firsts]] = Groups(values, np.diff(firsts, append=len(host))).medians
-    return medians_of
+    groups = Groups(values, np.diff(firsts, append=len(host)))
+    of_each[host[firsts]] = groups.apply(lambda rows: np.quantile(rows, quantile, axis=1))
+    return of_each
 
 
 class Stretches(Struct, frozen=True):

@@ -26,6 +26,7 @@ from firsttouch.judge.constants import (
     FEWEST_HOSTS,
     INTERMITTENT_SESSIONS,
     LEAST_LOSS,
+    MOST_BAD,
     PRIOR_FREEDOM,
     PRIOR_SPREAD,
     STABLE_SESSIONS,
@@ -436,7 +437,8 @@ def _intermittent(
     counts = np.bincount(host, minlength=sessions.hosts)
     if counts.max(initial=0) <= STABLE_SESSIONS:
         return {}
-    usual = levels.of_hosts(loss[measured], host, sessions.hosts)
+    # The middle of the sessions that are good if up to MOST_BAD of them are bad.
+    usual = levels.of_hosts(loss[measured], host, sessions.hosts, quantile=(1 - MOST_BAD) / 2)
     clear = float(np.maximum(4 * np.median(noise), LEAST_LOSS))
     is_bad = loss[measured] - usual[host] > clear
     bad = np.bincount(host[is_bad], minlength=sessions.hosts)
@@ -444,7 +446,7 @@ def _intermittent(
     rate = (np.sort(bad)[: max(1, (3 * len(bad)) // 4)].sum() + 1) / (counts.sum() + 1)
     for number in np.flatnonzero((bad >= INTERMITTENT_SESSIONS) & (words < SUSPECT)).tolist():
         rows = is_bad[host == number]
-        tail = binomial_tail(bad[number : number + 1], counts[number : number + 1], np.array([rate]))[0]
+        tail = binomial_tail(int(bad[number]), int(counts[number]), float(rate))
         since = len(rows) - 1 - int(np.flatnonzero(rows)[-1])
         share = bad[number] / counts[number]
         losses = loss[measured][host == number] - usual[number]

@@ -96,15 +96,8 @@ def student_quantiles(tail: float, freedom: Floats) -> Floats:
     return np.array([student_quantile(tail, degrees) for degrees in different.tolist()])[places]
 
 
-def binomial_tail(count: Ints, trials: Ints, probability: Floats) -> Floats:
-    """Return an upper bound of the probability of at least *count* successes in *trials*.
-
-    H. Chernoff, A measure of asymptotic efficiency for tests of a hypothesis based on the sum of observations,
-    1952.
-    """
-    share = np.clip(count / np.maximum(trials, 1), 1e-9, 1.0)
-    failing = np.maximum(1 - share, 1e-12)
-    divergence = share * np.log(share / probability) + failing * np.log(
-        failing / np.maximum(1 - probability, 1e-12)
+def binomial_tail(count: int, trials: int, probability: float) -> float:
+    """Return the probability of at least *count* successes in *trials*."""
+    return math.fsum(
+        math.comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(count, trials + 1)
     )
-    return np.where(share <= probability, 1.0, np.exp(-trials * divergence))
