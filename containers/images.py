@@ -190,7 +190,7 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
 def _build_image(origin: build_info.Origin, programs: Programs, base: str, start: float) -> Path:
     """Return the folder of the build image for this state of the checkout, programs, base and target."""
     packages = programs.build()
-    state = (origin.source, build_info.files_digest(ROOT / "spack-env"), programs, base, packages)
+    state = (origin, build_info.files_digest(ROOT / "spack-env"), programs, base, packages)
     key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
     kind = f"build-{programs.profile}-{programs.target}"
     image = STORE / f"{kind}-{key}"
