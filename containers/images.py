@@ -311,13 +311,13 @@ def _facts(sandbox: Path) -> dict[str, Any]:
         files = {key: folder / name for key, name in names.items()}
         return {key: file.read_text(encoding="utf-8") for key, file in files.items() if file.is_file()}
 
-    own = sandbox / ".singularity.d"
+    metadata = sandbox / ".singularity.d"
     scripts = {"runscript": "runscript", "helpfile": "runscript.help"}
     apps = {folder.parent.name: read(folder, **scripts) for folder in sorted(sandbox.glob("scif/apps/*/scif"))}
     facts = {
-        **read(own, test="test", startscript="startscript", deffile="Singularity", **scripts),
-        "labels": json.loads((own / "labels.json").read_text(encoding="utf-8")),
-        "environment": {f"/{f.relative_to(sandbox)}": f.read_text() for f in sorted(own.glob("env/9*.sh"))},
+        **read(metadata, test="test", startscript="startscript", deffile="Singularity", **scripts),
+        "labels": json.loads((metadata / "labels.json").read_text(encoding="utf-8")),
+        "environment": {f"/{f.relative_to(sandbox)}": f.read_text() for f in sorted(metadata.glob("env/9*.sh"))},
         "apps": apps,
     }
     return {"data": {"attributes": facts}, "type": "container"}

@@ -129,9 +129,9 @@ def lock_text(content: dict[str, Any]) -> str:
     def dense(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"))
 
-    rest = {key: value for key, value in content.items() if key != "concrete_specs"}
+    fields = {key: value for key, value in content.items() if key != "concrete_specs"}
     lines = [f"{dense(key)}:{dense(node)}" for key, node in content["concrete_specs"].items()]
-    return dense(rest)[:-1] + ',"concrete_specs":{\n' + ",\n".join(lines) + "\n}}\n"
+    return dense(fields)[:-1] + ',"concrete_specs":{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 def install(args: argparse.Namespace) -> int:

@@ -287,6 +287,7 @@ class TestBlind:
         ]
         for verdict in verdicts(records, system_of(tmp_path, *entries)).values():
             assert verdict.verdict == "undecided"
+            assert verdict.visible is None  # nothing was compared with siblings or an own level
             assert {"caches of NUMA 0, latency", "memory of bank 0, latency"} <= verdict.blind.keys()
             assert not any("bandwidth" in part for part in verdict.blind)
 

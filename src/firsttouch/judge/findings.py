@@ -536,13 +536,12 @@ class Findings(Struct, frozen=True, dict=True):
 
     def _visible(self, host: str) -> tuple[float, float] | None:
         """Return the smallest losses that are seen: of the median part of a host, and of the worst."""
-        sights: dict[tuple[str, str], float] = {}
-        for answer in self.explain(self.number[host]) if host in self.number else ():
-            if answer.is_together:
-                continue
-            part = answer.part, answer.kind
-            sights[part] = min(sights.get(part, 1.0), as_fraction(answer.sight))
-        return (float(np.median([*sights.values()])), max(sights.values())) if sights else None
+        number = self.number.get(host)
+        if number is None or self.fleet is None:
+            return None
+        sights = [float(judged.sight[number]) for judged in self.fleet.series if not judged.series.is_together]
+        losses = [as_fraction(sight) for sight in sights if math.isfinite(sight)]
+        return (float(np.median(losses)), max(losses)) if losses else None
 
     def absent_cases(self, host: str) -> list[Case]:
         """Return the expected cases that a measured *host* lacks."""
