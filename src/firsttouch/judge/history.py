@@ -2,17 +2,16 @@
 """When parts of hosts changed and by how much, and which hosts fail again and again.
 
 The sessions of each part are divided into stretches by the change detector of verdicts
-(:func:`firsttouch.judge.levels.stretches`): the newest change first, then those of the sessions before it. A
-change needs three sessions on both sides, so one or two disturbed sessions are not a change. Chance makes any of
-the listed changes with a probability of at most :data:`firsttouch.judge.constants.CHANGE_TAIL`. Hosts that change
-together are one change, as in a verdict (:func:`firsttouch.judge.questions.updates`).
+(:func:`firsttouch.judge.levels.stretches`). A change needs three sessions on both sides, so one or two disturbed
+sessions are not a change. Chance makes any of the listed changes with a probability of at most
+:data:`firsttouch.judge.constants.CHANGE_TAIL`. Hosts that change together are one change.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -21,12 +20,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
-from firsttouch.judge import drift, levels, questions
-from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, PRIOR_FREEDOM, STABLE_SESSIONS
+from firsttouch.judge import drift, questions
+from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.groups import Bools, Floats, Groups, Ints
-from firsttouch.judge.levels import CaseLosses, Sessions, Stretches
+from firsttouch.judge.groups import Floats, Groups, Ints
+from firsttouch.judge.levels import Sessions, case_losses
+from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.parts import Series
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change
@@ -35,7 +35,7 @@ from firsttouch.records.cases import Case
 from firsttouch.records.schema import GAP
 from firsttouch.units import day, iso
 
-#: The fewest sessions on each side of a change. On a side with up to twice as many, all of them must show it.
+#: The fewest sessions on each side of a change.
 FEWEST_SESSIONS = 3
 #: A change that is undone before so many sessions was a disturbance.
 _LASTING = 2 * FEWEST_SESSIONS - 1
@@ -45,7 +45,6 @@ _LEAST = LEAST_LOSS / 5
 _NAMED, _LOOKED_AT = 3, 200
 #: The fewest verdicts in a row by which a host stays undecided or suspect.
 FEWEST_OPEN = 4
-_CaseOf = Callable[[int], CaseLosses]
 
 
 class Change(Struct, frozen=True):
@@ -109,161 +108,119 @@ def changes(
     *configurations* are those of each host, oldest first (:func:`firsttouch.judge.drift.sequences`).
     """
     fleet, samples = findings.fleet, findings.samples
-    if fleet is None or np.bincount(fleet.sessions.host, minlength=1).max() < 2 * FEWEST_SESSIONS:
+    if fleet is None:
         return []
+    tests = len(fleet.series) * len(samples.hosts)
     listed: list[Change] = []
     for judged in fleet.series:
-        if all(samples.cases[number].better == "neither" for number in judged.series.cases):
-            continue
-        case_of = cache(partial(levels.case_losses, samples, fleet.sessions))
-        tests, least = len(fleet.series) * len(samples.hosts), max(_LEAST, judged.step)
-        steps = _Steps.detect(judged.loss, fleet.sessions, tests, least)
-        if steps is not None:
-            listed += steps.changes(samples, judged.series, case_of)
-    listed = sorted(_together(listed), key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))
+        if any(samples.cases[number].better != "neither" for number in judged.series.cases):
+            steps = _steps(judged, fleet.sessions)
+            for chosen in _together_or_sure(steps, fleet.sessions, tests):
+                listed += _change(samples, fleet.sessions, judged.series, steps, chosen)
+    listed = sorted(_of_parts(listed), key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))
     return [replace(c, causes=_causes(c, configurations)) for c in listed] if configurations else listed
 
 
 class _Steps(Struct, frozen=True):
-    """The changes of a series by *host* and time, between the sessions *last* and *middle*.
+    """The changes of a series, by *host* and time.
 
-    The level was the same from the session *begin* until *last*, and is *level* from *middle* until before *end*.
-    *size* is the loss of each change, *strength* this loss in standard deviations, and *is_sure* whether chance
-    does not even explain it in one of all series. *newest* are the present stretches, *of* counts the hosts that
-    have the part.
+    The level was the same from the session *begin* until *last*, and from *middle* until *end*. *size* is the
+    loss, *strength* it in standard deviations, *chance* the probability that chance makes it. *of* counts
+    the hosts that have the part.
     """
 
-    sessions: Sessions
     host: Ints
     begin: Ints
     last: Ints
     middle: Ints
     end: Ints
-    level: Floats
     size: Floats
     strength: Floats
-    is_sure: Bools
-    newest: Stretches
+    chance: Floats
     of: int
 
-    @classmethod
-    def detect(cls, loss: Floats, sessions: Sessions, tests: int, least: float) -> _Steps | None:
-        """Return the changes of a series with some losses; None if it was not measured in two sessions."""
-        pooled, noise, freedom = levels.session_noise(loss, sessions)
-        if np.isnan(pooled):
-            return None
-        freedom = max(freedom, PRIOR_FREEDOM)
-        is_begin, earlier = np.zeros(len(loss), dtype=np.bool_), loss
-        newest: Stretches | None = None
-        while True:
-            timeline = levels.stretches(earlier, sessions, noise, freedom, FEWEST_SESSIONS, STABLE_SESSIONS)
-            newest = newest or timeline
-            if not (timeline.before >= 0).any():
-                break
-            is_begin[timeline.begin[timeline.before >= 0]] = True
-            before = np.where(timeline.before >= 0, timeline.begin, 0)
-            earlier = np.where(np.arange(len(loss)) < before[sessions.host], earlier, np.nan)
-        measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
-        host, values = sessions.host[measured], loss[measured]
-        is_first = np.diff(host, prepend=-1) != 0
-        is_start = is_first | is_begin[measured]
-        while True:
-            starts = np.flatnonzero(is_start)
-            sizes, of_host = np.diff(starts, append=len(measured)), host[starts]
-            level = Groups(values, sizes).medians
-            short = (of_host[:-2] == of_host[2:]) & (sizes[1:-1] < _LASTING)
-            is_back = np.abs(level[2:] - level[:-2]) < np.abs(level[1:-1] - level[:-2]) / 2
-            undone = np.flatnonzero(short & is_back) + 1
-            if not len(undone):
-                break
-            undone = undone[np.diff(undone, prepend=-1) > 1]
-            is_start[starts[undone]] = is_start[starts[undone + 1]] = False
-        place = np.flatnonzero(np.diff(of_host) == 0) + 1
-        size = level[place] - level[place - 1]
-        deviation = noise[of_host[place]] * np.sqrt(1 / sizes[place] + 1 / sizes[place - 1])
-        strength = np.abs(size) / deviation
-        degrees = np.full(len(place), freedom)
-        chance = chance_of_change(strength, degrees, sizes[place] + sizes[place - 1])
-        kept = (chance <= CHANGE_TAIL) & (np.abs(size) >= least)
-        for side in (place, place - 1):
-            middle = np.full(len(starts), np.nan)
-            middle[side] = (level[place] + level[place - 1]) / 2
-            toward = np.zeros(len(starts))
-            toward[side] = np.sign(level[side] - middle[side])
-            shows = (values - np.repeat(middle, sizes)) * np.repeat(toward, sizes) > 0
-            count = np.add.reduceat(shows.astype(np.int64), starts)[side]
-            kept &= count >= np.where(sizes[side] <= 2 * FEWEST_SESSIONS, sizes[side], 0.75 * sizes[side])
-        place = place[kept]
-        begin, end = measured[starts], measured[starts + sizes - 1]
-        return cls(
-            *(sessions, of_host[place], begin[place - 1], end[place - 1], begin[place], end[place] + 1),
-            *(level[place], size[kept], strength[kept], chance[kept] * tests <= CHANGE_TAIL, newest),
-            int(np.count_nonzero(is_first)),
+
+def _steps(judged: Judged, sessions: Sessions) -> _Steps:
+    """Return the changes between the stretches of the sessions of each host."""
+    measured = np.flatnonzero(np.isfinite(judged.loss) & sessions.current)
+    host, values = sessions.host[measured], judged.loss[measured]
+    is_first = np.diff(host, prepend=-1) != 0
+    is_start = is_first | judged.timeline.starts[measured]
+    while True:
+        starts = np.flatnonzero(is_start)
+        counts, of_host = np.diff(starts, append=len(measured)), host[starts]
+        level = Groups(values, counts).medians
+        short = (of_host[:-2] == of_host[2:]) & (counts[1:-1] < _LASTING)
+        undone = short & (np.abs(level[2:] - level[:-2]) < np.abs(level[1:-1] - level[:-2]) / 2)
+        if not undone.any():
+            break
+        first = int(np.argmax(undone)) + 1
+        is_start[starts[first : first + 2]] = False
+    place = np.flatnonzero(np.diff(of_host) == 0) + 1
+    size, fewest = level[place] - level[place - 1], np.minimum(counts[place], counts[place - 1])
+    deviation = judged.noise[of_host[place]] * np.sqrt(1 / counts[place] + 1 / counts[place - 1])
+    freedom = judged.timeline.freedom[of_host[place]]
+    chance = chance_of_change(np.abs(size) / deviation, freedom, counts[place] + counts[place - 1])
+    kept = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, judged.step)) & (fewest >= FEWEST_SESSIONS)
+    place, begin, end = place[kept], measured[starts], measured[starts + counts - 1]
+    return _Steps(
+        *(of_host[place], begin[place - 1], end[place - 1], begin[place], end[place]),
+        *(size[kept], (np.abs(size) / deviation)[kept], chance[kept], int(np.count_nonzero(is_first))),
+    )
+
+
+def _together_or_sure(steps: _Steps, sessions: Sessions, tests: int) -> Iterator[Ints]:
+    """Yield the numbers of the changes that hosts have together, and of each that one host certainly has."""
+    time = sessions.time[steps.middle]
+    fewest = max(UPDATED_HOSTS, UPDATED_SHARE * steps.of)
+    is_free = np.ones(len(time), dtype=np.bool_)
+    for is_of_sign in (steps.size > 0, steps.size < 0):
+        numbers = np.flatnonzero(is_of_sign)
+        for wave in questions.waves(time[numbers], sessions.interval):
+            wave_numbers = numbers[wave]
+            # A host that changed by far more has a change of its own.
+            near = np.abs(steps.size[wave_numbers]) < 2 * abs(float(np.median(steps.size[wave_numbers])))
+            if len(np.unique(steps.host[wave_numbers[near]])) >= fewest:
+                is_free[wave_numbers[near]] = False
+                yield wave_numbers[near]
+    for number in np.flatnonzero(is_free & (steps.chance * tests <= CHANGE_TAIL)).tolist():
+        yield np.array([number])
+
+
+def _change(
+    samples: SamplesTable, sessions: Sessions, part: Series, steps: _Steps, chosen: Ints
+) -> Iterator[Change]:
+    """Yield the change with some numbers; none if no case was measured before and after it."""
+    size = float(np.median(steps.size[chosen]))
+    shown: list[tuple[float, int, tuple[float, float]]] = []
+    for number in part.cases:
+        losses, sign = case_losses(samples, sessions, number), samples.cases[number].loss_sign
+        values = []
+        for begin, end in ((steps.begin, steps.last), (steps.middle, steps.end)):
+            ends = np.searchsorted(losses.session, [begin[chosen[:_LOOKED_AT]], end[chosen[:_LOOKED_AT]] + 1])
+            medians = [np.median(losses.loss[first:stop]) for first, stop in ends.T.tolist() if first < stop]
+            values += [float(np.exp(sign * np.median(medians)))] if medians else []
+        if len(values) == 2:
+            away = abs(sign * math.log(values[1] / values[0]) - size)
+            shown.append((away, number, (values[0], values[1])))
+    if shown:
+        # The case that changed most like the part shows it.
+        _, number, values_of_case = min(shown)
+        yield Change(
+            part=part.title,
+            case=samples.cases[number],
+            hosts=tuple(sorted(samples.hosts[h] for h in np.unique(steps.host[chosen]).tolist())),
+            of=steps.of,
+            after=int(sessions.time[steps.last[chosen]].min()),
+            before=int(sessions.time[steps.middle[chosen]].max()),
+            change=math.expm1(samples.cases[number].loss_sign * size),
+            levels=values_of_case,
+            worse=size > 0,
+            strength=float(np.median(steps.strength[chosen])) * len(chosen) ** 0.5,
         )
 
-    def changes(self, samples: SamplesTable, part: Series, case_of: _CaseOf) -> Iterator[Change]:
-        """Yield the changes, one for all hosts that changed together."""
-        free = np.ones(len(self.host), dtype=np.bool_)
-        for chosen in self._updates(free):
-            free[chosen] = False
-            yield from self._change(samples, part, case_of, chosen)
-        for number in np.flatnonzero(free & self.is_sure).tolist():
-            yield from self._change(samples, part, case_of, np.array([number]))
 
-    def _updates(self, free: Bools) -> Iterator[Ints]:
-        """Yield the numbers of the changes that hosts have together, of those that are still *free*."""
-        numbers = np.arange(len(self.host))
-        time, interval = self.sessions.time[self.middle], self.sessions.interval
-        counts = np.bincount(self.host, minlength=self.sessions.hosts)
-        # The newest change of each host, then the one before it.
-        back = np.cumsum(counts)[self.host] - 1 - numbers
-        for turn in range(int(back.max(initial=-1)) + 1):
-            of_turn = numbers[(back == turn) & free]
-            size, begin, level = np.full(len(counts), np.nan), self.newest.begin.copy(), self.newest.level.copy()
-            size[self.host[of_turn]], begin[self.host[of_turn]] = self.size[of_turn], self.middle[of_turn]
-            level[self.host[of_turn]] = self.level[of_turn]
-            timeline = replace(self.newest, begin=begin, level=level)
-            for update in questions.updates(timeline, self.sessions, size):
-                first, last = self.sessions.time[[update.begin, update.end]]
-                near = free & (time >= first - interval) & (time <= last + interval)
-                # A host that changed by far more has a change of its own.
-                ratio = self.size / update.change
-                yield numbers[near & (ratio > 0) & (ratio < 2)]
-
-    def _change(self, samples: SamplesTable, part: Series, case_of: _CaseOf, chosen: Ints) -> Iterator[Change]:
-        """Yield the change with some numbers; none if no case was measured before and after it."""
-        looked_at, time = chosen[:_LOOKED_AT].tolist(), self.sessions.time
-        size = float(np.median(self.size[chosen]))
-        shown: tuple[float, Case, tuple[float, float]] | None = None
-        for number in part.cases:
-            of_case, case = case_of(number), samples.cases[number]
-            sign = case.loss_sign
-            values = []
-            for begin, end in ((self.begin, self.last + 1), (self.middle, self.end)):
-                ends = [np.searchsorted(of_case.session, (begin[n], end[n])).tolist() for n in looked_at]
-                medians = [np.median(of_case.loss[first:last]) for first, last in ends if first < last]
-                values += [float(np.exp(sign * np.median(medians)))] if medians else []
-            if len(values) == 2:
-                # The case that changed most like the part shows it.
-                away = abs(sign * float(np.log(values[1] / values[0])) - size)
-                if shown is None or away < shown[0]:
-                    shown = away, case, (values[0], values[1])
-        if shown is not None:
-            yield Change(
-                part=part.title,
-                case=shown[1],
-                hosts=tuple(sorted(samples.hosts[h] for h in np.unique(self.host[chosen]).tolist())),
-                of=self.of,
-                after=int(time[self.last[chosen]].min()),
-                before=int(time[self.middle[chosen]].max()),
-                change=float(np.expm1(shown[1].loss_sign * size)),
-                levels=shown[2],
-                worse=size > 0,
-                strength=float(np.median(self.strength[chosen])) * len(chosen) ** 0.5,
-            )
-
-
-def _together(listed: Iterable[Change]) -> list[Change]:
+def _of_parts(listed: Iterable[Change]) -> list[Change]:
     """Return one change, the surest, for all parts that changed on the same hosts, at the same time and alike.
 
     What a single host changed by less than an update that includes it belongs to the update.

@@ -232,7 +232,8 @@ class Stretches(Struct, frozen=True):
     *level* what the host reaches in it (NaN: not measured). *best* is the level of the best earlier stable
     stretch (NaN: none), *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is
     the last session before the newest stretch (-1: none). *last* is the newest session alone if it is apart
-    from the stretch before. *noise* is the standard deviation of a session for each host, with *freedom*.
+    from the stretch before. *noise* is the standard deviation of a session for each host, with *freedom*. *starts*
+    marks the sessions in which a host's level changed.
     """
 
     begin: Ints
@@ -246,6 +247,7 @@ class Stretches(Struct, frozen=True):
     last: Floats
     noise: Floats
     freedom: Floats
+    starts: Bools
 
 
 def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, float]:
@@ -296,6 +298,7 @@ def stretches(  # noqa: PLR0917
         last=values_of[2],
         noise=noise,
         freedom=np.full(hosts, freedom),
+        starts=np.zeros(len(loss), dtype=np.bool_),
     )
     present = np.flatnonzero(counts)
     result.begin[present] = measured[begins[present]]
@@ -362,6 +365,7 @@ def _divide(  # noqa: PLR0917
     size = rows.shape[1]
     starts = np.flatnonzero(begins)
     row, begin = np.divmod(starts, size)
+    result.starts[sessions[row, begin][begin > 0]] = True
     counts = np.diff(starts, append=rows.size)
     levels = Groups(rows.ravel(), counts).medians
     newest = np.flatnonzero(np.diff(row, append=len(rows)))

@@ -163,6 +163,12 @@ class Update(Struct, frozen=True):
     end: int
 
 
+def waves(times: Ints, interval: float) -> list[Ints]:
+    """Return the numbers of some *times*, in order, divided where no session followed for 1.6 *interval*."""
+    order = np.argsort(times, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(times[order]) > 1.6 * interval) + 1) if len(order) else []
+
+
 def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
     """Return the hosts that changed together, at once or in waves, by about the same amount in one direction.
 
@@ -177,10 +183,8 @@ def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Up
         changed = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
         if len(changed) < UPDATED_HOSTS:
             continue
-        time = sessions.time[timeline.begin[changed]]
-        changed, time = changed[np.argsort(time, kind="stable")], np.sort(time)
-        waves = np.flatnonzero(np.diff(time) > 1.6 * sessions.interval) + 1
-        for members in np.split(changed, waves):
+        for wave in waves(sessions.time[timeline.begin[changed]], sessions.interval):
+            members = changed[wave]
             sizes = changes[members]
             middle = float(np.median(sizes))
             near = sizes[np.abs(sizes) < 2 * abs(middle)]
