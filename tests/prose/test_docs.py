@@ -16,7 +16,7 @@ from documented import ROOT
 from firsttouch import cli
 from firsttouch.advice.auto import BUDGET
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import judged
+from firsttouch.judge.judging import explain, judged
 from firsttouch.systems.definition import Undescribed
 
 DOCS = ROOT / "docs"
@@ -137,7 +137,7 @@ def test_a_host_is_followed_by_hand_with_the_numbers_of_its_verdict(monkeypatch:
         values = [r.value for r in records if (r.host, r.check, r.parameters["bank"]) == ("cn07", check, 1)]
         assert f"| {row}, GB/s | {' | '.join(f'{value:.2f}' for value in values)} |" in text
     findings = judged(samples_table.of_records(records, "example"), Undescribed("example"))
-    answers = findings.explain(findings.number["cn07"])
+    answers = explain(findings, findings.number["cn07"])
     (bad,) = [a for a in answers if (a.part, a.kind) == ("memory of bank 1", "bandwidth")]
     (latency,) = [a for a in answers if (a.part, a.kind) == ("memory of bank 1", "latency")]
     shares = [f"{-100 * math.expm1(-loss):.1f} %" for loss in (bad.limit, bad.sight, bad.loss, latency.loss)]

@@ -14,6 +14,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
+from firsttouch.judge.judging import explain
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     brief = len(fleet.samples.counts) > MOST_RESULTS
     words = _only(args.explain, words)
     hosts = [fleet.of(host) for host, word in words.items() if not brief or args.explain or word in _DETAILED]
-    explained = fleet.explain(fleet.number[args.explain]) if args.explain in fleet.number else ()
+    explained = explain(fleet, fleet.number[args.explain]) if args.explain in fleet.number else ()
     status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)
     if args.json:
         options.print_json(

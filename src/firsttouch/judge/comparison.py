@@ -27,7 +27,7 @@ from firsttouch.judge.constants import (
     PRIOR_NOISE,
     PRIOR_SPREAD,
 )
-from firsttouch.judge.groups import Bools, Floats, Ints
+from firsttouch.judge.groups import Bools, Floats, Ints, group_medians
 from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change, student_quantile
@@ -169,14 +169,15 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
 def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -> _Side:
     """Return the values of a case on *hosts* (numbers), as one of *samples*."""
     case, count = samples.cases[number], sessions.hosts
-    groups, which, _, _ = samples.good([number])
+    values, counts, which = samples.good(number)
     value = np.full(count, np.nan)
     if event_limits.is_exact(case):
         # A single wrong answer counts, however many right ones follow.
         is_counted = event_limits.limit_of(case) is not None
-        value[which] = groups.apply(lambda rows: rows.max(axis=1)) if is_counted else groups.values[groups.ends]
+        ends = np.cumsum(counts)
+        value[which] = np.maximum.reduceat(values, ends - counts) if is_counted else values[ends - 1]
         return _Side(value[hosts], np.ones(len(hosts)), np.zeros(len(hosts), dtype=np.bool_))
-    value[which] = groups.medians
+    value[which] = group_medians(values, counts)
     losses = case_losses(samples, sessions, number)
     host = sessions.host[losses.session]
     loss = of_hosts(losses.loss, host, count)

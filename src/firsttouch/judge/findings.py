@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits
@@ -24,7 +24,7 @@ from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration, Drift, drift
-from firsttouch.judge.groups import Bools, Floats, Groups, Ints
+from firsttouch.judge.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
@@ -93,89 +93,53 @@ def _of_theory(metric: str, value: float, reference: Reference, theory: float | 
 # The findings of all hosts
 
 
-class Measured(Struct, frozen=True):
-    """What the repetitions of each group are, in columns.
-
-    *value* is the median of those that count (NaN: none does), *n* their number, *sessions* that of their
-    sessions. *newest* is the time of the newest repetition (ms since 1970, 0: unknown), *is_valid* tells whether
-    any is valid, and *is_judged* whether references may judge the newest. *counts_now* has a flag per repetition:
-    whether it counts.
-    """
-
-    value: Floats
-    n: NDArray[np.uint32]
-    sessions: NDArray[np.uint16]
-    newest: Ints
-    is_valid: Bools
-    is_judged: Bools
-    counts_now: Bools
-
-    @classmethod
-    def of(cls, samples: SamplesTable, now: Bools) -> Measured:
-        """Return the columns of *samples*; *now* marks the rows that count."""
-        groups = Groups(samples.value, samples.counts)
-        if now.all():
-            n, medians = samples.counts, groups.medians
-        else:
-            n = groups.sums(now.astype(np.int64))
-            medians = np.full(len(n), np.nan)
-            if n.any():
-                medians[n > 0] = Groups(samples.value[now], n[n > 0]).medians
-        return cls(
-            medians,
-            n.astype(np.uint32),
-            _sessions(samples, now, n),
-            samples.time[groups.ends],
-            samples.valid[groups.ends] if samples.valid.all() else groups.sums(samples.valid.astype(np.int64)) > 0,
-            samples.judged[groups.ends],
-            now,
-        )
-
-
-def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:
-    """Return the number of sessions of the repetitions that count *now*; *n* is the number of these."""
-    if (n <= 1).all():
-        return n.astype(np.uint16)
-    number, group = samples.sessions_of_rows[now], np.repeat(np.arange(len(n), dtype=np.int32), n)
-    is_first = np.append(True, (np.diff(number) != 0) | (np.diff(group) != 0))[: len(number)]
-    counts = np.bincount(group[is_first], minlength=len(n))
-    return np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
-
-
 class Findings(Struct, frozen=True, dict=True):
     """The findings of the hosts of a *system*.
 
-    A row stands for a host and a case, as a group of *samples* does, and has the same number. The verdict of a row
-    is one of the *words* as numbers, *by* the reference that decided (2: none), with its loss as a multiple of the
-    limit (*evidence*, NaN: not compared).
-
-    *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too
-    small losses would not be seen. By the number of the case, *references* are the system's and the fleet's.
-    *divided* has groups of hosts. *updates* are lines about hosts that changed together. *wanted* marks
-    rows that another repetition may decide. *missing* names, by host, what should have been measured and was not,
-    with the reason. A part that is unlike its host's own level is a finding of *parts* alone.
+    A row stands for a host and a case, as a group of *samples* does, and has the same number. A part that is
+    unlike its host's own level is a finding of *parts* alone. :mod:`firsttouch.judge.judging` fills the columns.
     """
 
     samples: SamplesTable
-    measured: Measured
     system: System | Undescribed
-    references: Sequence[tuple[Reference | None, Reference | None]]
+    #: What was judged of each part in each session; None: nothing was measured.
+    fleet: Fleet | None
+    #: By host: what should have been measured and was not, with the reason.
+    missing: Mapping[str, Sequence[str]]
+    #: Returns the newest configuration of each host; called only if a host is suspect or fails.
+    configurations: Callable[[], Mapping[str, Configuration]]
+    #: By row: its verdict, the reference that decided (2: none), its loss as a multiple of the limit (NaN: not
+    #: compared), and whether another repetition may decide.
     words: NDArray[np.uint8]
     by: NDArray[np.uint8]
     evidence: Floats
-    missing: Mapping[str, Sequence[str]]
-    divided: Sequence[Divided]
-    parts: Mapping[int, Sequence[PartFinding]]
-    blind: Mapping[int, Mapping[str, float]]
-    updates: Sequence[str]
     wanted: Bools
-    places: Mapping[str, int]
-    #: The sessions and what was judged of each part in them; None: nothing was measured.
-    fleet: Fleet | None = None
-    #: Returns what each question says about each part of a host, by its number.
-    explain: Callable[[int], Sequence[PartFinding]] = lambda _: ()
-    #: Returns the newest configuration of each host; called only if a host is suspect or fails.
-    configurations: Callable[[], Mapping[str, Configuration]] = dict
+    #: By repetition: whether it counts.
+    counts_now: Bools
+    #: By the number of the case: the reference of the system and that of the fleet.
+    references: list[tuple[Reference | None, Reference | None]]
+    #: By the number of the host: findings about parts, and the parts of which too small losses would not be seen.
+    parts: dict[int, list[PartFinding]] = field(default_factory=dict)
+    blind: dict[int, dict[str, float]] = field(default_factory=dict)
+    #: Lines about hosts that changed together, and groups of hosts.
+    updates: list[str] = field(default_factory=list)
+    divided: list[Divided] = field(default_factory=list)
+
+    @classmethod
+    def blank(
+        cls,
+        samples: SamplesTable,
+        system: System | Undescribed,
+        fleet: Fleet | None,
+        missing: Mapping[str, Sequence[str]],
+        configurations: Callable[[], Mapping[str, Configuration]],
+    ) -> Findings:
+        """Return findings in which every row passes and nothing decided."""
+        count = len(samples.counts)
+        words, by = np.full(count, PASS, dtype=np.uint8), np.full(count, NONE, dtype=np.uint8)
+        columns = words, by, np.full(count, np.nan), np.zeros(count, dtype=np.bool_), samples.valid.copy()
+        none: tuple[None, None] = (None, None)
+        return cls(samples, system, fleet, missing, configurations, *columns, [none] * len(samples.cases))
 
     @cached_property
     def table(self) -> pl.DataFrame:
@@ -206,8 +170,8 @@ class Findings(Struct, frozen=True, dict=True):
             "host": self.samples.host[rows],
             "value": self.value[rows],
             "n": self.n[rows],
-            "sessions": self.measured.sessions[rows],
-            "newest": self.measured.newest[rows],
+            "sessions": self._sessions[rows],
+            "newest": self.newest[rows],
             "by": self.by[rows],
             "word": self.words[rows],
             "expected": expected,
@@ -229,10 +193,31 @@ class Findings(Struct, frozen=True, dict=True):
         column: Floats = numbers[self.samples.case[rows], self.by[rows]]
         return column
 
-    @property
+    @cached_property
     def value(self) -> Floats:
         """The column ``value`` of the table."""
-        return self.measured.value
+        is_measured, medians = self.n > 0, np.full(len(self.n), np.nan)
+        medians[is_measured] = group_medians(self.samples.value[self.counts_now], self.n[is_measured])
+        return medians
+
+    @cached_property
+    def n(self) -> Ints:
+        """The column ``n`` of the table."""
+        return group_sums(self.counts_now, self.samples.begins)
+
+    @cached_property
+    def newest(self) -> Ints:
+        """The column ``newest`` of the table."""
+        newest: Ints = self.samples.time[self.samples.begins + self.samples.counts - 1]
+        return newest
+
+    @property
+    def _sessions(self) -> Ints:
+        """The column ``sessions`` of the table."""
+        session, row = self.samples.sessions_of_rows[self.counts_now], np.repeat(np.arange(len(self.n)), self.n)
+        is_first = (np.diff(session, prepend=-1) != 0) | (np.diff(row, prepend=-1) != 0)
+        counts: Ints = np.bincount(row[is_first], minlength=len(self.n))
+        return counts
 
     @cached_property
     def change(self) -> Floats:
@@ -253,16 +238,6 @@ class Findings(Struct, frozen=True, dict=True):
         np.nan_to_num(losses, copy=False)
         losses[self.words == PASS] = 0.0
         return np.clip(losses, 0.0, 1.0, out=losses)
-
-    @property
-    def n(self) -> NDArray[np.uint32]:
-        """The column ``n`` of the table."""
-        return self.measured.n
-
-    @property
-    def counts_now(self) -> Bools:
-        """Which repetitions count, in the order of the groups."""
-        return self.measured.counts_now
 
     @cached_property
     def _drift(self) -> Drift:
@@ -325,7 +300,7 @@ class Findings(Struct, frozen=True, dict=True):
         Most siblings have measured such a case several times since, and the host has measured others.
         """
         samples = self.samples
-        last = self.measured.newest
+        last = self.newest
         old = np.flatnonzero((last + _DAY < self.host_newest[samples.host]) & self.deciding_cases[samples.case])
         cases = np.unique(samples.case[old]).tolist()
         overdue: list[int] = []
@@ -353,8 +328,8 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def disturbed(self) -> Bools:
         """Which measured groups are invalid only because other processes used the host."""
-        invalid: Bools = self.words == INVALID
-        return invalid & self.measured.is_valid & ~self._of_events[self.samples.case]
+        is_invalid: Bools = (self.words == INVALID) & ~self._of_events[self.samples.case]
+        return is_invalid & (group_sums(self.samples.valid, self.samples.begins) > 0)
 
     def blind_parts(self, host: str) -> Mapping[str, float]:
         """Return the parts for which a *host* cannot pass, with the smallest loss of each that would be seen."""
@@ -435,7 +410,7 @@ class Findings(Struct, frozen=True, dict=True):
     def host_newest(self) -> Ints:
         """The time of the newest repetition of each host that has some (ms since 1970, 0: unknown)."""
         newest = np.zeros(len(self.samples.hosts), dtype=np.int64)
-        np.maximum.at(newest, self.samples.host, self.measured.newest)
+        np.maximum.at(newest, self.samples.host, self.newest)
         return newest
 
     @cached_property
@@ -501,7 +476,8 @@ class Findings(Struct, frozen=True, dict=True):
         missing = [(case.check, case.parameters) for case in absent_cases]
         sessions = int(self.samples.sessions[groups].max(initial=0))
         parts = self.parts.get(self.number.get(host, -1), ())
-        symptoms = Symptoms(findings, parts, settings, self.system.facts, missing, modules, self.places)
+        places = self.fleet.places if self.fleet else {}
+        symptoms = Symptoms(findings, parts, settings, self.system.facts, missing, modules, places)
         return HostVerdict(
             host,
             self.system.name,
@@ -555,7 +531,7 @@ class Findings(Struct, frozen=True, dict=True):
         """Yield which cases of a host are overdue, and since when."""
         samples = self.samples
         for group in groups[np.isin(groups, self.overdue)].tolist():
-            last = day(int(self.measured.newest[group]))
+            last = day(int(self.newest[group]))
             yield f"{samples.cases[samples.case[group]].title}: last measured on {last}, other hosts still are"
 
     def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from firsttouch.judge import drift, questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.groups import Floats, Groups, Ints
+from firsttouch.judge.groups import Floats, Ints, group_medians
 from firsttouch.judge.levels import Sessions, case_losses
 from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.parts import Series
@@ -149,7 +149,7 @@ def _steps(judged: Judged, sessions: Sessions) -> _Steps:
     while True:
         starts = np.flatnonzero(is_start)
         counts, of_host = np.diff(starts, append=len(measured)), host[starts]
-        level = Groups(values, counts).medians
+        level = group_medians(values, counts)
         short = (of_host[:-2] == of_host[2:]) & (counts[1:-1] < _LASTING)
         undone = short & (np.abs(level[2:] - level[:-2]) < np.abs(level[1:-1] - level[:-2]) / 2)
         if not undone.any():

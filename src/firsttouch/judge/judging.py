@@ -9,7 +9,7 @@ fails if one of them is certain. Counts, wrong answers and other exact values de
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,9 +40,8 @@ from firsttouch.judge.findings import (
     SYSTEM,
     UNDECIDED,
     Findings,
-    Measured,
 )
-from firsttouch.judge.groups import Bools, Floats, Groups, Ints
+from firsttouch.judge.groups import Bools, Floats, Ints, group_medians
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.parts import Series
 from firsttouch.judge.questions import Update
@@ -90,88 +89,58 @@ def judged(
 
     *configurations* returns the newest configuration of each host, to name causes.
     """
-    rows = _Rows(samples, system, fleet=fleet)
-    return Findings(
-        samples,
-        Measured.of(samples, rows.now),
-        system,
-        rows.references,
-        words=rows.words,
-        by=rows.by,
-        evidence=rows.evidence,
-        missing=missing or {},
-        divided=rows.divided,
-        parts=rows.parts,
-        blind=rows.blind,
-        updates=rows.updates,
-        wanted=rows.wanted,
-        places=rows.places,
-        fleet=rows.fleet,
-        explain=rows.explain,
-        configurations=configurations,
-    )
+    measured = [n for n, case in enumerate(samples.cases) if not event_limits.is_exact(case)]
+    of_parts = judge_parts(samples, measured, fleet=fleet) if measured else None
+    findings = Findings.blank(samples, system, of_parts, missing or {}, configurations)
+    judging = _Judging(findings, measured, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
+    judging.exact_values()
+    if of_parts is not None:
+        judging.measured_values(of_parts)
+    return findings
 
 
-class _Rows:
-    """The verdict of each group (host and case), a column each; see :class:`Findings`."""
+def explain(findings: Findings, host: int) -> list[PartFinding]:
+    """Return what each question says about each part of a host (a number), good ones included."""
+    answers: dict[tuple[str, str, str], PartFinding] = {}
+    for judged in findings.fleet.series if findings.fleet else ():
+        for question, answer in zip(_COMPARED_WITH, judged.answers, strict=True):
+            loss, limit = float(answer.loss[host]), float(answer.limit[host])
+            if math.isfinite(loss):
+                word = FAIL if loss > limit else SUSPECT if loss > answer.unusual[host] else PASS
+                # What another part, an update or a single repetition explains is no fail.
+                word = min(word, int(judged.words[host]))
+                finding = _finding(findings, judged, host, question, loss, limit, word)
+                answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
+    # What references, two groups, or a single session decided is told by the finding.
+    answers |= {(f.part, f.kind, f.question): f for f in findings.parts.get(host, ())}
+    return [*answers.values()]
 
-    def __init__(self, samples: SamplesTable, system: System | Undescribed, *, fleet: bool) -> None:
-        self._samples, self._system = samples, system
-        self._is_fleet = fleet and len(samples.hosts) >= FEWEST_HOSTS
-        count = len(samples.counts)
-        self.words = np.full(count, PASS, dtype=np.uint8)
-        self.by = np.full(count, NONE, dtype=np.uint8)
-        self.evidence = np.full(count, np.nan)
-        self.now = samples.valid.copy()
-        #: Which groups another repetition may decide.
-        self.wanted = np.zeros(count, dtype=np.bool_)
-        self.references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
-        self.divided: list[Divided] = []
-        self.parts: dict[int, list[PartFinding]] = {}
-        self.blind: dict[int, dict[str, float]] = {}
-        self.updates: list[str] = []
-        self.places: dict[str, int] = {}
-        self._sight = as_logarithm(system.sight or PASS_SIGHT)
-        events = event_limits.EventLimits(samples)
-        measured: list[int] = []
-        for number, case in enumerate(samples.cases):
+
+class _Judging:
+    """Fills the columns of *findings*."""
+
+    def __init__(self, findings: Findings, measured: Sequence[int], *, is_fleet: bool) -> None:
+        self._findings, self._samples, self._system = findings, findings.samples, findings.system
+        self._measured, self._is_fleet = measured, is_fleet
+        self._tests = max(1, len(measured))
+        self._sight = as_logarithm(self._system.sight or PASS_SIGHT)
+
+    def exact_values(self) -> None:
+        """Judge what is counted or read: one value is as good as many."""
+        events = event_limits.EventLimits(self._samples)
+        for number, case in enumerate(self._samples.cases):
             if limit := event_limits.limit_of(case):
                 self._by_limit(number, events.judge(number, limit), event_limits.reference(case, limit))
             elif case.exact:
                 self._exact(number)
-            else:
-                measured.append(number)
-        self._tests = max(1, len(measured))
-        self.fleet = judge_parts(samples, measured, fleet=fleet) if measured else None
-        if self.fleet:
-            self._of_parts(self.fleet, measured)
-
-    def explain(self, host: int) -> list[PartFinding]:
-        """Return what each question says about each part of a host, good ones included."""
-        answers: dict[tuple[str, str, str], PartFinding] = {}
-        for judged in self.fleet.series if self.fleet else ():
-            for number, question in enumerate(_COMPARED_WITH):
-                answer = judged.answers[number]
-                if math.isfinite(answer.loss[host]):
-                    word = SUSPECT if answer.loss[host] > answer.unusual[host] else PASS
-                    word = FAIL if answer.loss[host] > answer.limit[host] else word
-                    # What another part, an update or a single repetition explains is no fail.
-                    word = min(word, int(judged.words[host]))
-                    loss, limit = float(answer.loss[host]), float(answer.limit[host])
-                    finding = self._finding(judged, host, question, loss, limit, word)
-                    key = (finding.part, finding.kind, question)
-                    answers[key] = replace(finding, sight=float(answer.sight[host]))
-        # What references, two groups, or a single session decided is told by the finding.
-        answers |= {(f.part, f.kind, f.question): f for f in self.parts.get(host, ())}
-        return [*answers.values()]
 
     def _by_limit(self, number: int, limited: event_limits.Limited, reference: Reference) -> None:
         groups = self._samples.groups(number)
-        self.words[groups] = limited.words
+        self._findings.words[groups] = limited.words
         # A count of zero proves nothing: only an exceeded limit sets *by*.
-        self.by[groups][limited.words > PASS] = SYSTEM
-        self.now[self._samples.rows_of(groups)] = limited.now
-        self.references[number] = (reference, None)
+        self._findings.by[groups][limited.words > PASS] = SYSTEM
+        self._findings.counts_now[self._samples.rows_of(groups)] = limited.now
+        self._findings.references[number] = (reference, None)
 
     # ------------------------------------------------------------------
     # Exact values: read from the host, one is as good as many
@@ -185,7 +154,7 @@ class _Rows:
         judged = samples.judged[rows][ends]
         system = self._system.reference(case.check, case.metric, case.parameters)
         fleet = self._usual(case, values[valid & judged]) if self._is_fleet else None
-        words, by = self.words[groups], self.by[groups]
+        words, by = self._findings.words[groups], self._findings.by[groups]
         if fleet is not None:
             by[:] = FLEET
             words[out_of_limits(values, case.better, fleet)[0]] = FAIL
@@ -199,7 +168,7 @@ class _Rows:
             words[bad], words[good & ~bad] = FAIL, np.maximum(words[good & ~bad], SUSPECT)
         words[~valid] = INVALID
         self._drop_invalid(number)
-        self.references[number] = (reference, fleet)
+        self._findings.references[number] = (reference, fleet)
 
     def _usual(self, case: Case, values: Floats) -> Reference | None:
         """Return the value that more than half of the hosts have: good hosts do not differ in one."""
@@ -215,26 +184,20 @@ class _Rows:
     def _drop_invalid(self, number: int) -> None:
         """Let no repetition of an invalid value count."""
         groups = self._samples.groups(number)
-        is_invalid = np.repeat(self.words[groups] == INVALID, self._samples.counts[groups])
-        self.now[self._samples.rows_of(groups)][is_invalid] = False
+        is_invalid = np.repeat(self._findings.words[groups] == INVALID, self._samples.counts[groups])
+        self._findings.counts_now[self._samples.rows_of(groups)][is_invalid] = False
 
     # ------------------------------------------------------------------
     # Measured values, by the parts that they show
 
-    def _of_parts(self, fleet: Fleet, measured: Sequence[int]) -> None:
-        samples = self._samples
-        hosts = len(samples.hosts)
-        self._times = fleet.sessions.time
-        for judged in fleet.series:
-            part = judged.series.part
-            if part.place:
-                self.places[judged.series.pattern] = self.places.get(judged.series.pattern, 0) + 1
+    def measured_values(self, fleet: Fleet) -> None:
+        """Judge the metrics and parts of hosts."""
+        findings, hosts = self._findings, len(self._samples.hosts)
         place_of = {int(number): place for place, number in enumerate(fleet.cases)}
         session_place = np.full(int(fleet.sessions.number.max(initial=0)) + 1, -1)
         session_place[fleet.sessions.number] = np.arange(len(fleet.sessions.number))
-        excess = np.full((len(measured), hosts), np.nan)
-        errors = np.full((len(measured), hosts), np.nan)
-        for number in measured:
+        excess, errors = (np.full((len(self._measured), hosts), np.nan) for _ in range(2))
+        for number in self._measured:
             judged, place = fleet.series_of[number], place_of[number]
             self._count_now(number, judged, session_place)
             self._case_by_fleet(number, place, fleet, judged)
@@ -245,9 +208,10 @@ class _Rows:
             self._part_findings(judged)
             if (judged.series.part.name, judged.series.kind) == ("memory", "bandwidth"):
                 self._below_theory(judged)
-        if not self._is_fleet and not (self.by != NONE).any():
-            self.blind.clear()  # nothing was judged at all
-        self._notes(fleet)
+        if not self._is_fleet and not (findings.by != NONE).any():
+            findings.blind.clear()  # nothing was judged at all
+        findings.divided.extend(_divided(fleet, self._samples))
+        findings.updates.extend(_updates(fleet, self._samples))
 
     def _count_now(self, number: int, judged: Judged, session_place: Ints) -> None:
         """Mark the repetitions that count: those of sessions since the last change, calm ones if there are any."""
@@ -263,10 +227,10 @@ class _Rows:
             calm = now & (samples.busy_pus[rows] < BUSY)
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
             now = np.where(np.repeat(has_calm, counts), calm, now)
-        self.now[rows] = now
+        self._findings.counts_now[rows] = now
         # The newest session must have a repetition that counts.
         without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
-        self.words[groups][without] = INVALID
+        self._findings.words[groups][without] = INVALID
 
     def _case_by_fleet(self, number: int, place: int, fleet: Fleet, judged: Judged) -> None:
         """Judge a metric by its siblings: it is as bad as its part if it shows half of the part's loss or more."""
@@ -274,7 +238,7 @@ class _Rows:
         groups = samples.groups(number)
         host = samples.host[groups]
         siblings, usual = judged.answers[SIBLINGS], float(fleet.usual[place])
-        words, evidence = self.words[groups], self.evidence[groups]
+        words, evidence = self._findings.words[groups], self._findings.evidence[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
@@ -284,8 +248,11 @@ class _Rows:
             count = int(np.count_nonzero(np.isfinite(siblings.loss)))
             fine = int(np.count_nonzero(siblings.loss <= siblings.limit))
             of = f"{fine} of {count} hosts of this fleet"
-            self.references[number] = (None, _learnt(case, value, as_fraction(min(limit, alone_limit)), of))
-            self.by[groups][np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
+            self._findings.references[number] = (
+                None,
+                _learnt(case, value, as_fraction(min(limit, alone_limit)), of),
+            )
+            self._findings.by[groups][np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
         alone, loss = fleet.alone[place, host], siblings.loss[host]
         with np.errstate(invalid="ignore"):
             shows = ~(fleet.case_levels[place, host] - usual < 0.5 * loss)
@@ -300,7 +267,7 @@ class _Rows:
         if self._is_fleet:
             open_ = ((judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen)[host]
             open_ |= (alone == UNDECIDED) | (alone == SUSPECT)
-            self.wanted[groups] = open_ & helps[host] | (words == INVALID)
+            self._findings.wanted[groups] = open_ & helps[host] | (words == INVALID)
 
     # ------------------------------------------------------------------
     # What was promised
@@ -314,17 +281,17 @@ class _Rows:
             return
         groups = samples.groups(number)
         rows, counts, host = samples.rows_of(groups), samples.counts[groups], samples.host[groups]
-        words, by = self.words[groups], self.by[groups]
-        self.references[number] = (stated, self.references[number][1])
+        words, by = self._findings.words[groups], self._findings.by[groups]
+        self._findings.references[number] = (stated, self._findings.references[number][1])
         begins = np.cumsum(counts) - counts
         may_judge = samples.judged[rows][begins + counts - 1] & (words != INVALID)
         if reference is not None:
             by[may_judge & (words == PASS)] = SYSTEM
-        values, now = samples.value[rows], self.now[rows]
+        values, now = samples.value[rows], self._findings.counts_now[rows]
         n = np.add.reduceat(now.astype(np.int64), begins)
         may_judge &= n > 0
         median = np.full(len(counts), np.nan)
-        median[n > 0] = Groups(values[now], n[n > 0]).medians
+        median[n > 0] = group_medians(values[now], n[n > 0])
         with np.errstate(all="ignore"):
             bad, good = out_of_limits(median, case.better, stated)
             outside = np.add.reduceat(now & out_of_limits(values, case.better, stated)[0], begins, dtype=np.int64)
@@ -350,8 +317,8 @@ class _Rows:
             disturbed = bad & may_judge & (calm == 0) & (by == SYSTEM)
             words[disturbed] = INVALID
         if stated.error is not None:  # chance may hide on which side of the limit a host is
-            self.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
-        self.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
+            self._findings.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
+        self._findings.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
 
     def _together(self, judged: Judged, place_of: Mapping[int, int], excess: Floats, errors: Floats) -> None:
         """Let the metrics of a part fail together that are each below what was promised."""
@@ -359,7 +326,7 @@ class _Rows:
         of_part, of_errors = excess[places], errors[places]
         has_reference = np.isfinite(of_part)
         tolerance = _tolerance(
-            [(self._samples.cases[n].better, self.references[n][0]) for n in judged.series.cases]
+            [(self._samples.cases[n].better, self._findings.references[n][0]) for n in judged.series.cases]
         )
         for host in np.flatnonzero(has_reference.any(axis=0)).tolist():
             over = of_part[has_reference[:, host], host]
@@ -370,9 +337,11 @@ class _Rows:
             rows = [row for row, is_known in zip(rows, has_reference[:, host].tolist(), strict=True) if is_known]
             if count >= 3 and mean > limit and np.mean(over > 0) >= 0.75:
                 for row, of_row in zip(rows, over.tolist(), strict=True):
-                    if of_row > 0 and self.words[row] not in {FAIL, INVALID}:
-                        self.words[row], self.by[row] = FAIL, SYSTEM
-            fails = sum(bool(self.words[row] == FAIL and self.by[row] == SYSTEM) for row in rows)
+                    if of_row > 0 and self._findings.words[row] not in {FAIL, INVALID}:
+                        self._findings.words[row], self._findings.by[row] = FAIL, SYSTEM
+            fails = sum(
+                bool(self._findings.words[row] == FAIL and self._findings.by[row] == SYSTEM) for row in rows
+            )
             # All of a name are bad if most of its parts are.
             if fails >= (0.75 if judged.series.is_together else 0.5) * count and fails:
                 loss = mean + as_logarithm(tolerance)
@@ -383,35 +352,12 @@ class _Rows:
     ) -> None:
         """Add a finding about a part, unless a worse one is there."""
         part = judged.series.part
-        findings = self.parts.setdefault(host, [])
+        findings = self._findings.parts.setdefault(host, [])
         if any(
             (f.part, f.kind) == (part.text, judged.series.kind) and ORDER.index(f.word) >= word for f in findings
         ):
             return
-        findings.append(self._finding(judged, host, question, loss, limit, word, note))
-
-    def _finding(  # noqa: PLR0917
-        self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int, note: str = ""
-    ) -> PartFinding:
-        part = judged.series.part
-        since = ""
-        if judged.before[host] >= 0 and question != _PROMISED:
-            since = day(int(self._times[judged.begin[host]]))
-        return PartFinding(
-            part.text,
-            judged.series.kind,
-            ORDER[word],
-            question,
-            loss,
-            limit,
-            float(judged.sight[host]),
-            int(judged.sessions[host]),
-            round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
-            since,
-            note=note,
-            series=judged.series.pattern,
-            is_together=not part.place,
-        )
+        findings.append(_finding(self._findings, judged, host, question, loss, limit, word, note))
 
     # ------------------------------------------------------------------
     # Parts of hosts
@@ -433,13 +379,13 @@ class _Rows:
             self._add(judged, host, "its other sessions", bad.loss, bad.limit, SUSPECT, note)
         if kind == "time" or judged.series.part.name == "locks" or judged.series.is_together:
             return
-        by_system = [self.references[number][0] is not None for number in judged.series.cases]
+        by_system = [self._findings.references[number][0] is not None for number in judged.series.cases]
         if all(by_system) or (not self._is_fleet and any(by_system)):
             return
         with np.errstate(invalid="ignore"):
             sees = judged.sight <= self._sight
         for host in np.flatnonzero(np.isfinite(judged.level) & ~sees).tolist():
-            self.blind.setdefault(host, {})[judged.series.title] = as_fraction(float(judged.sight[host]))
+            self._findings.blind.setdefault(host, {})[judged.series.title] = as_fraction(float(judged.sight[host]))
 
     def _below_theory(self, judged: Judged) -> None:
         """Let a bank be suspect that reaches little of what its modules and channels allow."""
@@ -447,7 +393,7 @@ class _Rows:
         peaks = [n for n in judged.series.cases if samples.cases[n].metric == "peak_bandwidth"]
         for number in peaks if judged.series.part.place else ():
             groups = samples.groups(number)
-            values = Groups(samples.value[samples.rows_of(groups)], samples.counts[groups]).medians
+            values = group_medians(samples.value[samples.rows_of(groups)], samples.counts[groups])
             for host, value in zip(samples.host[groups].tolist(), values.tolist(), strict=True):
                 theory = samples.settings.get(samples.hosts[host], {}).get(BANK_BANDWIDTH)
                 if theory and 0 < value < LEAST_OF_THEORY * theory:
@@ -456,41 +402,69 @@ class _Rows:
                         judged, host, "its modules and channels allow", loss, -math.log(LEAST_OF_THEORY), SUSPECT
                     )
 
-    def _notes(self, fleet: Fleet) -> None:
-        """Note the updates of hosts, and two groups of hosts."""
-        samples = self._samples
-        pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[float, str]]] = {}
-        for judged in fleet.series:
-            if judged.groups is not None:
-                sides = (np.isfinite(judged.level) & ~judged.groups.worse, judged.groups.worse)
-                better, worse = (tuple(sorted(samples.names[side], key=natural)) for side in sides)
-                pair = (worse, better) if (worse, better) in pairs else (better, worse)
-                pairs.setdefault(pair, []).append((as_fraction(judged.groups.apart), judged.series.title))
-        for (better, worse), parts in sorted(pairs.items(), key=lambda item: -len(item[1])):
-            titles = [title for _, title in sorted(parts, reverse=True)]
-            self.divided.append(Divided(better, worse, titles, max(parts)[0]))
-        time, around = fleet.sessions.time, fleet.sessions.interval
-        changed = [(update, judged.series) for judged in fleet.series for update in judged.updates]
-        events: list[tuple[Update, Series, set[int], list[Series]]] = []
-        for update, series in sorted(changed, key=lambda c: (not c[1].is_together, -abs(c[0].change))):
-            hosts = set(update.hosts.tolist())
-            for first, _, of_first, others in events:
-                is_at_once = max(time[[first.begin, update.begin]]) <= min(time[[first.end, update.end]]) + around
-                if is_at_once and 2 * len(hosts & of_first) >= min(len(hosts), len(of_first)):
-                    others.append(series)
-                    of_first.update(hosts)
-                    break
-            else:
-                events.append((update, series, hosts, []))
-        for update, series, hosts, others in events:
-            days = (day(int(time[session])) for session in (update.begin, update.end))
-            self.updates.append(
-                f"an update: {len(hosts)} of {len(samples.hosts)} hosts "
-                f"{'lost' if update.change > 0 else 'gained'} "
-                f"{100 * abs(as_fraction(update.change)):.1f} % together, {text_range(*days)} "
-                f"({folded(sorted(samples.hosts[host] for host in hosts))}; {series.title}"
-                f"{f' and {len(others)} more' if others else ''})"
-            )
+
+def _finding(  # noqa: PLR0917
+    findings: Findings,
+    judged: Judged,
+    host: int,
+    question: str,
+    loss: float,
+    limit: float,
+    word: int,
+    note: str = "",
+) -> PartFinding:
+    part, fleet = judged.series.part, findings.fleet
+    is_since = fleet is not None and judged.before[host] >= 0 and question != _PROMISED
+    return PartFinding(
+        *(part.text, judged.series.kind, ORDER[word], question, loss, limit, float(judged.sight[host])),
+        int(judged.sessions[host]),
+        round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
+        day(int(fleet.sessions.time[judged.begin[host]])) if fleet and is_since else "",
+        note=note,
+        series=judged.series.pattern,
+        is_together=not part.place,
+    )
+
+
+def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
+    """Return the groups of hosts that parts show, those of most parts first."""
+    pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[float, str]]] = {}
+    for judged in fleet.series:
+        if judged.groups is not None:
+            sides = (np.isfinite(judged.level) & ~judged.groups.worse, judged.groups.worse)
+            better, worse = (tuple(sorted(samples.names[side], key=natural)) for side in sides)
+            pair = (worse, better) if (worse, better) in pairs else (better, worse)
+            pairs.setdefault(pair, []).append((as_fraction(judged.groups.apart), judged.series.title))
+    return [
+        Divided(better, worse, [title for _, title in sorted(parts, reverse=True)], max(parts)[0])
+        for (better, worse), parts in sorted(pairs.items(), key=lambda item: -len(item[1]))
+    ]
+
+
+def _updates(fleet: Fleet, samples: SamplesTable) -> Iterator[str]:
+    """Yield a line for each update: what many parts of the same hosts lost at the same time is one."""
+    time, around = fleet.sessions.time, fleet.sessions.interval
+    changed = [(update, judged.series) for judged in fleet.series for update in judged.updates]
+    events: list[tuple[Update, Series, set[int], list[Series]]] = []
+    for update, series in sorted(changed, key=lambda c: (not c[1].is_together, -abs(c[0].change))):
+        hosts = set(update.hosts.tolist())
+        for first, _, of_first, others in events:
+            is_at_once = max(time[[first.begin, update.begin]]) <= min(time[[first.end, update.end]]) + around
+            if is_at_once and 2 * len(hosts & of_first) >= min(len(hosts), len(of_first)):
+                others.append(series)
+                of_first.update(hosts)
+                break
+        else:
+            events.append((update, series, hosts, []))
+    for update, series, hosts, others in events:
+        days = (day(int(time[session])) for session in (update.begin, update.end))
+        yield (
+            f"an update: {len(hosts)} of {len(samples.hosts)} hosts "
+            f"{'lost' if update.change > 0 else 'gained'} "
+            f"{100 * abs(as_fraction(update.change)):.1f} % together, {text_range(*days)} "
+            f"({folded(sorted(samples.hosts[host] for host in hosts))}; {series.title}"
+            f"{f' and {len(others)} more' if others else ''})"
+        )
 
 
 def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:

@@ -26,7 +26,7 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_NOISE,
 )
-from firsttouch.judge.groups import Bools, Floats, Groups, Ints, medians
+from firsttouch.judge.groups import Bools, Floats, Ints, group_medians, group_quantiles, medians
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change, decimal_step
 
@@ -110,7 +110,7 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
     is_first = np.diff(number, prepend=-1) != 0
     firsts = np.flatnonzero(is_first)
     counts = np.diff(firsts, append=len(number))
-    loss = logs[firsts] if len(firsts) == len(logs) else Groups(logs, counts).medians
+    loss = group_medians(logs, counts)
     steps = np.abs(np.diff(logs)[~is_first[1:]])
     noise = np.nan
     if len(steps):
@@ -220,8 +220,7 @@ def of_hosts(values: Floats, host: Ints, hosts: int, quantile: float = 0.5) -> F
     """Return a *quantile* of the values of each host (sorted by host); NaN for a host without any."""
     of_each = np.full(hosts, np.nan)
     firsts = np.flatnonzero(np.diff(host, prepend=-1))
-    groups = Groups(values, np.diff(firsts, append=len(host)))
-    of_each[host[firsts]] = groups.apply(lambda rows: np.quantile(rows, quantile, axis=1))
+    of_each[host[firsts]] = group_quantiles(values, np.diff(firsts, append=len(host)), quantile)
     return of_each
 
 
@@ -263,7 +262,7 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     of_host = np.zeros(sessions.hosts)
     firsts = np.flatnonzero(np.diff(owner, prepend=-1))
     of_host[owner[firsts]] = (
-        Groups(steps, np.diff(firsts, append=len(owner))).medians / NORMAL_MEDIAN / math.sqrt(2)
+        group_medians(steps, np.diff(firsts, append=len(owner))) / NORMAL_MEDIAN / math.sqrt(2)
     )
     freedom = PRIOR_FREEDOM + len(steps) / 2
     own = np.sqrt((8 * pooled**2 + counts * of_host**2) / (8 + counts))
@@ -367,7 +366,7 @@ def _divide(  # noqa: PLR0917
     row, begin = np.divmod(starts, size)
     result.starts[sessions[row, begin][begin > 0]] = True
     counts = np.diff(starts, append=rows.size)
-    levels = Groups(rows.ravel(), counts).medians
+    levels = group_medians(rows.ravel(), counts)
     newest = np.flatnonzero(np.diff(row, append=len(rows)))
     first = begin[newest]
     result.begin[which], result.size[which] = sessions[np.arange(len(rows)), first], counts[newest]

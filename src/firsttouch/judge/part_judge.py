@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -118,6 +119,11 @@ class Fleet(Struct, frozen=True):
     alone_limits: Floats
     series_of: Mapping[int, Judged]
     repetitions: NDArray[np.float64]
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """How many places each series of single parts has, by its pattern."""
+        return Counter(judged.series.pattern for judged in self.series if judged.series.part.place)
 
 
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:

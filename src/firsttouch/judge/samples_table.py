@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
-from firsttouch.judge.groups import Bools, Floats, Groups, Ints
+from firsttouch.judge.groups import Bools, Floats, Ints, group_sums
 from firsttouch.records.cases import Case, distinguished, identifying, in_order
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.schema import GAP, Record, is_emulated, to_frame
@@ -181,23 +181,13 @@ class SamplesTable(Struct, frozen=True, dict=True):
         """Return why a row is not valid, an empty text for a valid one."""
         return self.reasons[int(self.reason[row])]
 
-    def good(self, cases: Sequence[int]) -> tuple[Groups, NDArray[np.int32], Ints, Ints]:
-        """Return the good repetitions (valid and judged) of *cases* taken as one.
-
-        The numbers of the hosts (one per group), and the sessions and times (one per repetition) follow.
-        """
-        rows = np.concatenate([np.arange(len(self.value))[self.rows_of(self.groups(case))] for case in cases])
-        hosts = np.concatenate([self._host_of_rows(self.groups(case)) for case in cases])
+    def good(self, case: int) -> tuple[Floats, Ints, NDArray[np.int32]]:
+        """Return the good repetitions (valid and judged) of a case: values, counts, and the host of each count."""
+        groups = self.groups(case)
+        rows = self.rows_of(groups)
         is_good = self.valid[rows] & self.judged[rows]
-        rows, hosts = rows[is_good], hosts[is_good]
-        order = np.lexsort((self.time[rows], hosts))
-        rows, hosts = rows[order], hosts[order]
-        firsts = np.flatnonzero(np.diff(hosts, prepend=-1))
-        values = Groups(self.value[rows], np.diff(firsts, append=len(hosts)))
-        return values, hosts[firsts], self.sessions_of_rows[rows].astype(np.int64), self.time[rows]
-
-    def _host_of_rows(self, groups: slice) -> NDArray[np.int32]:
-        return np.repeat(self.host[groups], self.counts[groups])
+        counts = group_sums(is_good, self.begins[groups] - rows.start)
+        return self.value[rows][is_good], counts[counts > 0], self.host[groups][counts > 0]
 
     def of_hosts(self, names: Collection[str]) -> SamplesTable:
         """Return the repetitions of some hosts, with hosts numbered anew."""
