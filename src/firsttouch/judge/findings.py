@@ -582,5 +582,4 @@ def _invalid(samples: SamplesTable, group: slice) -> str:
         return samples.reason_of(rows.stop - 1) or _NO_PLACEMENT
     if not (samples.value[rows][valid & (session == session[-1])] > 0).any():
         return "it measured 0: measure it again"
-    busy = samples.busy(group)
-    return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())
+    return _DISTURBED.format(busy=0 if samples.busy_pus is None else samples.busy_pus[rows][valid].max())

@@ -3,18 +3,19 @@
 
 Records of one host and case are repetitions: the same thing measured again. The table has a row per repetition and
 a group of rows per host and case. Only the columns of records that judging needs are read, and numbers stand for
-their texts (:class:`_Rows`): a row takes about 25 bytes, and 45 while the table is sorted.
+their texts: a row takes about 25 bytes, and 45 while the table is sorted.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -27,8 +28,6 @@ from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.schema import GAP, Record, is_emulated, to_frame
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from firsttouch.units import Better
 
 #: The theoretical bandwidth of one bank (GB/s), which follows from that of a package.
@@ -101,20 +100,14 @@ class SamplesTable(Struct, frozen=True, dict=True):
     @cached_property
     def first_sessions(self) -> Ints:
         """The first session of each host with its present board and processors (0: all are)."""
-        return self._of_replacements(lambda replacement: replacement.session)
+        return np.array(
+            [self.replaced[h].session if h in self.replaced else 0 for h in self.hosts], dtype=np.int64
+        )
 
     @cached_property
     def parts_since(self) -> Ints:
         """Since when (ms since 1970) each host has its present board and processors (0: always)."""
-        return self._of_replacements(lambda replacement: replacement.since)
-
-    def _of_replacements(self, value: Callable[[Replacement], int]) -> Ints:
-        """Return a value of each host's last replacement, 0 for a host without any."""
-        values = np.zeros(len(self.hosts), dtype=np.int64)
-        for number, host in enumerate(self.hosts if self.replaced else ()):
-            if host in self.replaced:
-                values[number] = value(self.replaced[host])
-        return values
+        return np.array([self.replaced[h].since if h in self.replaced else 0 for h in self.hosts], dtype=np.int64)
 
     @cached_property
     def names(self) -> NDArray[np.object_]:
@@ -172,10 +165,6 @@ class SamplesTable(Struct, frozen=True, dict=True):
     def session(self, groups: slice) -> Ints:
         """Return the session of each row of consecutive groups."""
         return self.sessions_of_rows[self.rows_of(groups)].astype(np.int64)
-
-    def busy(self, groups: slice) -> Floats | None:
-        """Return how many PUs others used at each row of consecutive groups; None if no host was busy."""
-        return None if self.busy_pus is None else self.busy_pus[self.rows_of(groups)]
 
     def reason_of(self, row: int) -> str:
         """Return why a row is not valid, an empty text for a valid one."""
@@ -239,107 +228,85 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
 
     A frame has the columns :data:`READ` of :func:`firsttouch.records.schema.to_frame`, and is not kept.
     """
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    rows = _Rows()
+    numbers: dict[tuple[str, ...], int] = {}
     tables: list[tuple[pl.DataFrame, ...]] = []
     for frame in itertools.chain([to_frame(())], frames):
         chosen = frame.select(READ) if system is None else frame.select(READ).filter(system=system)
         chosen = chosen.with_columns(pl.col("time").dt.epoch("ms"))
-        rows.add(chosen)
-        tables.append((_states(chosen), _spans(chosen), _parts(chosen)))
-    states, spans, configured = (pl.concat(parts) for parts in zip(*tables, strict=True))
-    hosts, cases, reasons, columns = rows.sorted()
+        tables.append((_judged_rows(chosen, numbers), _states(chosen), _spans(chosen), _parts(chosen)))
+    rows, states, spans, configured = (pl.concat(parts) for parts in zip(*tables, strict=True))
+    tables.clear()
+    hosts, host = _numbered(rows["host"])
+    reasons, reason = _numbered(rows["reason"])
+    cases, columns = _sorted(rows.with_columns(host, reason), numbers)
     sessions = _sessions(_keyed(spans, hosts))
-    busy = _busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions)
     settings: dict[str, dict[str, float]] = {}
     latest = states.sort("time", "value").group_by("host", "metric", "bank", maintain_order=True).last()
     smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
-    for host, metric, value in smallest.iter_rows():
-        settings.setdefault(host, {})[metric] = value
+    for host_name, metric, value in smallest.iter_rows():
+        settings.setdefault(host_name, {})[metric] = value
     systems = {case.system for case in cases}
     replaced_of = {
         name: _replaced(configured.filter(system=name), hosts, sessions) for name in configured["system"].unique()
     }
-    case, host, time = (columns[name] for name in ("case", "host", "time"))
-    keys = _keys(host, time)
-    begins = np.flatnonzero((np.diff(case, prepend=-1) != 0) | (np.diff(host, prepend=-1) != 0))
+    case_of, host_of = columns.pop("case"), columns.pop("host")
+    keys = _keys(host_of, columns["time"])
+    begins = np.flatnonzero((np.diff(case_of, prepend=-1) != 0) | (np.diff(host_of, prepend=-1) != 0))
     sessions_of_rows = np.searchsorted(sessions, keys, side="right").astype(np.int32)
     return SamplesTable(
-        hosts,
-        cases,
-        case[begins],
-        host[begins],
-        np.diff(begins, append=len(case)),
-        settings,
-        replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
-        replaced_of,
-        **{name: columns[name] for name in ("time", "value", "valid", "judged", "reason")},
+        hosts=hosts,
+        cases=cases,
+        case=case_of[begins],
+        host=host_of[begins],
+        counts=np.diff(begins, append=len(case_of)),
+        settings=settings,
+        replaced=replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
+        replaced_of=replaced_of,
+        **{name: columns[name] for name in _ROWS[:-1]},
         sessions_of_rows=sessions_of_rows,
-        busy_pus=None if busy is None else busy.at(keys, sessions_of_rows),
+        busy_pus=_busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions, keys, sessions_of_rows),
         reasons=reasons,
     )
 
 
-class _Rows:
-    """Collects the repetitions of metrics that are judged, with numbers for what names a case."""
+def _judged_rows(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> pl.DataFrame:
+    """Return the repetitions of metrics that are judged; *numbers* get one for each text that names a case."""
+    valid = pl.col("status") == "valid"
+    rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~_is_data())
+    namings = rows.select(_NAMING).unique(maintain_order=True)
+    of_namings = [numbers.setdefault(naming, len(numbers)) for naming in namings.iter_rows()]
+    namings = namings.with_columns(pl.Series("naming", of_namings, dtype=pl.Int32))
+    rows = rows.with_columns(judged=_counts_if_emulated() | ~is_emulated())
+    return rows.join(namings, on=_NAMING, how="left", maintain_order="left").select(
+        *("host", "time", "value", "naming", "judged"),
+        valid=valid,
+        reason=pl.when(valid).then(pl.lit("").cast(pl.Categorical)).otherwise("reason"),
+    )
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str, ...], int] = {}
-        self._frames: list[pl.DataFrame] = []
 
-    def add(self, frame: pl.DataFrame) -> None:
-        """Add the repetitions among some records."""
-        import polars as pl  # noqa: PLC0415 - a large import
+def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[list[Case], dict[str, NDArray[Any]]]:
+    """Return the cases, and the columns of the rows, sorted by case, host and time.
 
-        valid = pl.col("status") == "valid"
-        rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~_is_data())
-        namings = rows.select(_NAMING).unique(maintain_order=True)
-        numbers = [self._numbers.setdefault(naming, len(self._numbers)) for naming in namings.iter_rows()]
-        namings = namings.with_columns(pl.Series("naming", numbers, dtype=pl.Int32))
-        rows = rows.with_columns(judged=_counts_if_emulated() | ~is_emulated())
-        self._frames.append(
-            rows.join(namings, on=_NAMING, how="left", maintain_order="left").select(
-                *("host", "time", "value", "naming", "judged"),
-                valid=valid,
-                reason=pl.when(valid).then(pl.lit("").cast(pl.Categorical)).otherwise("reason"),
-            )
-        )
-
-    def sorted(self) -> tuple[list[str], list[Case], list[str], dict[str, NDArray[Any]]]:
-        """Return hosts, cases, reasons, and the columns of the rows, sorted by case, host and time.
-
-        A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of
-        two that differ in nothing but their validity, the worse one counts, whichever was read first.
-        """
-        import polars as pl  # noqa: PLC0415 - a large import
-
-        rows = pl.concat(self._frames)
-        self._frames.clear()
-        hosts, host = _numbered(rows["host"])
-        reasons, reason = _numbered(rows["reason"])
-        rows = rows.with_columns(host, reason)
-        cases, case_of = _cases_of(self._numbers)
-        case = np.array(case_of, dtype=np.int32)[rows["naming"].to_numpy()]
-        order = np.argsort(case, kind="stable")
-        keys = ("host", "time", "value", "naming")
-        is_same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in keys).fill_null(value=False)
-        # One case after the other, then one column after the other: whole rows take twice the memory.
-        kept = [np.empty(0, dtype=np.uint32)]
-        for of_case in np.split(order, np.cumsum(np.bincount(case, minlength=1))[:-1]):
-            part = rows[of_case].with_row_index("row").sort(*keys, "valid", "judged", maintain_order=True)
-            kept.append(of_case[part.filter(~is_same)["row"].to_numpy()].astype(np.uint32))
-        del order
-        chosen = np.concatenate(kept)
-        rows.drop_in_place("naming")
-        columns = {name: rows.drop_in_place(name).gather(chosen).to_numpy() for name in rows.columns}
-        return hosts, cases, reasons, {**columns, "case": case[chosen]}
+    A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of two
+    that differ in nothing but their validity, the worse one counts, whichever was read first.
+    """
+    cases, case_of = _cases_of(numbers)
+    case = np.array(case_of, dtype=np.int32)[rows["naming"].to_numpy()]
+    keys = ("host", "time", "value", "naming")
+    is_same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in keys).fill_null(value=False)
+    # One case after the other, then one column after the other: whole rows take twice the memory.
+    kept = [np.empty(0, dtype=np.uint32)]
+    for of_case in np.split(np.argsort(case, kind="stable"), np.cumsum(np.bincount(case, minlength=1))[:-1]):
+        part = rows[of_case].with_row_index("row").sort(*keys, "valid", "judged", maintain_order=True)
+        kept.append(of_case[part.filter(~is_same)["row"].to_numpy()].astype(np.uint32))
+    chosen = np.concatenate(kept)
+    rows.drop_in_place("naming")
+    columns = {name: rows.drop_in_place(name).gather(chosen).to_numpy() for name in rows.columns}
+    return cases, {**columns, "case": case[chosen]}
 
 
 def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
     """Return the texts of a column in alphabetical order, and the column with their numbers."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     present = texts.unique()
     ordered = sorted(present)
     place = {text: number for number, text in enumerate(ordered)}
@@ -351,16 +318,12 @@ def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
 
 def _spans(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the hours with records of each host: consecutive ones make sessions."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     hours = frame.group_by("system", "host", pl.col("time").floordiv(GAP).alias("hour"))
     return hours.agg(time=pl.col("time").min(), end=pl.col("time").max()).drop("hour")
 
 
 def _states(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the values that explain a host's speed."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     states = frame.filter((pl.col("check") == "topology") | (_is_data() & (pl.col("better") == "neither")))
     bank = _parameter("$.bank").fill_null("")
     states = states.select("host", pl.col("metric").cast(pl.String), "value", "time", "system", bank=bank)
@@ -369,8 +332,6 @@ def _states(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _parts(frame: pl.DataFrame) -> pl.DataFrame:
     """Return what tells the board and the processors of each host."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     configured = frame.filter(
         pl.col("metric").is_in(["settings", REPLACED]), check="configuration", status="valid"
     )
@@ -380,23 +341,17 @@ def _parts(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _parameter(path: str) -> pl.Expr:
     """Return the text at a *path* in the parameters of records, null if there is none."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     return pl.col("parameters").cast(pl.String).str.json_path_match(path)
 
 
 def _counts_if_emulated() -> pl.Expr:
     """Return whether a row holds for an emulated host, too (see :attr:`Record.judged`)."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     counting = [name for name in checks() if counts_if_emulated(name, "1")]
     return pl.col("check").is_in(counting) & (pl.col("unit") == "1")
 
 
 def _is_data() -> pl.Expr:
     """Return whether a row is of a metric that nothing judges."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     of_checks = [
         (pl.col("check") == name) & pl.col("metric").is_in(list(check.data))
         for name, check in checks().items()
@@ -408,8 +363,6 @@ def _is_data() -> pl.Expr:
 
 def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be alike."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     packages, banks = (_parameter(f"$.{name}").cast(pl.Float64, strict=False) for name in ("packages", "banks"))
     of_packages = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
     return of_packages.select(
@@ -429,8 +382,6 @@ def loss_state(pu: object, chain: object) -> str:
 
 def _losses(frame: pl.DataFrame) -> pl.DataFrame:
     """Return how much slower each slow PU is in each chain, while all run (fractions)."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     pu, chain, loss = (_parameter(f"$.{name}") for name in ("pu", "chain", "loss"))
     slow = frame.filter(check="cores", metric="slow_cores", status="valid")
     return slow.select(
@@ -469,8 +420,6 @@ def _keys(host: NDArray[np.integer], time: Ints) -> Ints:
 
 def _keyed(table: pl.DataFrame, hosts: Sequence[str]) -> pl.DataFrame:
     """Return the rows of *hosts* by host and time, with the columns ``number`` and ``key`` (see :func:`_keys`)."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     number = pl.col("host").cast(pl.Enum(hosts), strict=False).to_physical().cast(pl.Int64)
     numbered = table.with_columns(number=number).drop_nulls("number")
     key = pl.col("number") * _SPAN + pl.col("time").clip(0, _SPAN - 1)
@@ -479,8 +428,6 @@ def _keyed(table: pl.DataFrame, hosts: Sequence[str]) -> pl.DataFrame:
 
 def _sessions(spans: pl.DataFrame) -> Ints:
     """Return the beginnings of all sessions (see :func:`_keys`); a span is from ``time`` to ``end``."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
     gap = pl.col("time") - pl.col("end").cum_max().shift().over("number")
     return spans.sort("number", "time", "end").filter((gap > GAP).fill_null(value=True))["key"].to_numpy()
 
@@ -491,8 +438,6 @@ def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) ->
     Somebody stated it, or the configuration shows it. Addresses of network cards tell a board only if none is the
     same as before, and if its serial number is unknown: another card is no other board.
     """
-    import polars as pl  # noqa: PLC0415 - a large import
-
     # What can be read only at times has not changed meanwhile.
     parts = pl.col(*PARTS).forward_fill().over("host")
     rows = _keyed(configured, hosts).with_columns(parts, of_now=pl.col("board"))
@@ -511,26 +456,18 @@ def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) ->
     }
 
 
-class _BusyPus(Struct, frozen=True):
-    """How many PUs others used on busy hosts: at *keys* (see :func:`_keys`), in *sessions*, *values*."""
+def _busy_pus(
+    samples: pl.DataFrame, sessions: Ints, keys: Ints, sessions_of_rows: NDArray[np.integer]
+) -> Floats | None:
+    """Return how many PUs others used at each of *keys*: the last sample of its session, 0 without one.
 
-    keys: Ints
-    sessions: Ints
-    values: Floats
-
-    def at(self, keys: Ints, sessions: NDArray[np.integer]) -> Floats:
-        """Return the last value before each of *keys* in the same session, 0 without one."""
-        last = np.searchsorted(self.keys, keys, side="right") - 1
-        some = np.maximum(last, 0)
-        return np.where((last >= 0) & (self.sessions[some] == sessions), self.values[some], 0.0)
-
-
-def _busy_pus(samples: pl.DataFrame, sessions: Ints) -> _BusyPus | None:
-    """Return the samples of the hosts that were busy once, None without such a host."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
+    The result is None if no host was ever busy.
+    """
     samples = samples.filter((pl.col("value").max() >= BUSY).over("host")).sort("number", "time", "value")
     if samples.is_empty():
         return None
-    keys = samples["key"].to_numpy()
-    return _BusyPus(keys, np.searchsorted(sessions, keys, side="right"), samples["value"].to_numpy())
+    at = samples["key"].to_numpy()
+    last = np.searchsorted(at, keys, side="right") - 1
+    place = np.maximum(last, 0)
+    is_known = (last >= 0) & (np.searchsorted(sessions, at, side="right")[place] == sessions_of_rows)
+    return np.where(is_known, samples["value"].to_numpy()[place], 0.0)
