@@ -11,7 +11,7 @@ from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
 from firsttouch.errors import BadInput
 from firsttouch.judge.causes import Symptoms, causes, parse, rules
-from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
+from firsttouch.judge.drift import ABSENT, Deviation
 from firsttouch.judge.judging import judge
 from firsttouch.judge.samples_table import loss_state
 from firsttouch.judge.verdict import Finding, PartFinding
@@ -44,16 +44,20 @@ def slow(chain, pu=3, loss=0.19):
     return metric("cores.slow_cores", **case), {loss_state(pu, chain): loss}
 
 
-def modules(*deviations):
-    usual = {f"P{p} {channel}1": f"16 GiB, channel {p}{channel}" for p in (1, 2) for channel in "AB"}
-    return ModuleDeviations(
-        usual, [ModuleDeviation(slot, 1, value, usual[slot], 8, 8) for slot, value in deviations]
-    )
+#: The usual modules by slot.
+USUAL = {f"P{p} {channel}1": f"16 GiB, channel {p}{channel}" for p in (1, 2) for channel in "AB"}
+
+
+def modules(*deviations, siblings=8, of=8):
+    return [
+        Deviation(f"memory.modules.{slot}", value, USUAL[slot], ("n1",), siblings, of)
+        for slot, value in deviations
+    ]
 
 
 def symptoms(*parts, metrics=(), facts=OPTERON, **fields):
     values = fields.pop("values", {})
-    return Symptoms(metrics, parts, values, facts, places=PLACES, **fields)
+    return Symptoms(metrics, parts, values, facts, usual_modules=USUAL, places=PLACES, **fields)
 
 
 def named(of):
@@ -199,8 +203,7 @@ def test_what_fits_no_signature_entirely_has_no_cause(shown):
 def test_modules_are_evidence_enough_for_a_suspect_host():
     suspect = replace(BANK, word="suspect")
     assert named(symptoms(suspect, modules=modules(("P1 A1", ABSENT)))) == ["memory modules missing"]
-    few = ModuleDeviation("P1 A1", 1, ABSENT, "16 GiB", 5, 9)
-    assert named(symptoms(suspect, modules=ModuleDeviations({}, [few]))) == []
+    assert named(symptoms(suspect, modules=modules(("P1 A1", ABSENT), siblings=5, of=9))) == []
 
 
 def rule_of(text):

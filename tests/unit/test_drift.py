@@ -100,5 +100,5 @@ def test_the_changes_of_a_host():
         }
     assert drift.latest(records)["n2"].settings == {"firmware.version": "1"}
     assert "n3" not in drift.sequences(records)
-    assert drift.latest([]) == drift.sequences(drift.nothing()) == {}
+    assert drift.latest([]) == drift.sequences(drift.changes([])) == {}
     assert drift.drift({}).hosts == 0

@@ -12,13 +12,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from firsttouch.errors import first_of
 from firsttouch.host.configuration import MODULE
-from firsttouch.host.memory_modules import socket_of_slot
 from firsttouch.judge.verdict import Divided, natural
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record, to_frame
@@ -33,6 +33,8 @@ READ = ("check", "metric", "status", "system", "host", "time", "parameters")
 ABSENT = "absent"
 #: Memory modules that are named.
 _NAMED = 3
+#: The least share of either group of a divided fleet that a setting must tell apart.
+_TELLS = 0.8
 #: Parameters of the kernel's command line that are of one host only, or repeat the kernel's release.
 _OF_HOST = re.compile(
     r"(root|resume|rd\.(lvm|luks|md|iscsi)\.[a-z.]+|ip|BOOTIF|hostname|systemd\.(hostname|machine_id)|nfsroot|netroot"
@@ -51,39 +53,35 @@ class Configuration(Struct, frozen=True):
     settings: Mapping[str, str]
     provenance: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def source(self) -> str:
+        """What the memory modules were read from."""
+        return self.provenance.get("memory.modules", "")
+
 
 class Deviation(Struct, frozen=True):
-    """A *setting* whose *value* on some *hosts* differs from the *golden* one, which most of *of* hosts have."""
+    """A *setting* whose *value* on some *hosts* is not the *golden* one of its *siblings* among *of* hosts."""
 
     setting: str
     value: str
     golden: str
     hosts: tuple[str, ...]
+    siblings: int
     of: int
+
+    @property
+    def slot(self) -> str:
+        """The slot of a memory module, "" for another setting."""
+        return self.setting.removeprefix(MODULE) if self.setting.startswith(MODULE) else ""
 
     def text(self) -> str:
         """Return the setting with both values; of a command line only the words that differ."""
-        if self.setting == "kernel.command_line":
-            return f"{self.setting}: {words_apart(self.value, self.golden)}"
-        return f"{self.setting} {self.value} (most: {self.golden})"
-
-
-class ModuleDeviation(Struct, frozen=True):
-    """A *slot* whose module is another *value* than the *usual* one of *siblings* among *hosts*."""
-
-    slot: str
-    socket: int | None
-    value: str
-    usual: str
-    siblings: int
-    hosts: int
-
-
-class ModuleDeviations(Struct, frozen=True):
-    """The *usual* modules of a fleet by slot, and the *deviations* of a host in slots that usually have one."""
-
-    usual: Mapping[str, str]
-    deviations: Sequence[ModuleDeviation]
+        if self.setting != "kernel.command_line":
+            return f"{self.setting} {self.value} (most: {self.golden})"
+        has, most = Counter(self.value.split()), Counter(self.golden.split())
+        sides = {"with": has - most, "without": most - has}
+        texts = [f"{side} {' '.join(words.elements())}" for side, words in sides.items() if words]
+        return f"{self.setting}: {', '.join(texts) or 'the same words in another order'}"
 
 
 class Drift(Struct, frozen=True):
@@ -102,21 +100,17 @@ class Drift(Struct, frozen=True):
         shared = grouped(self.deviations, lambda deviation: deviation.hosts)
         return dict(sorted(shared.items(), key=lambda item: (len(item[0]), [natural(host) for host in item[0]])))
 
-    def modules(self, host: str, passes: Callable[[str], bool]) -> ModuleDeviations:
-        """Return how the modules of a *host* deviate, but for deviations that a host that *passes* shares."""
-        usual = {
-            name.removeprefix(MODULE): text
-            for name, text in self.golden.items()
-            if name.startswith(MODULE) and text != ABSENT
+    def modules(self, host: str, passes: Callable[[str], bool]) -> tuple[dict[str, str], list[Deviation]]:
+        """Return the usual memory modules by slot, and how those of a *host* deviate in these slots.
+
+        Deviations that a host that *passes* shares are left out.
+        """
+        modules = {
+            name.removeprefix(MODULE): text for name, text in self.golden.items() if name.startswith(MODULE)
         }
-        deviations = []
-        for setting, of_setting in grouped(self.deviations, lambda d: d.setting).items():
-            slot, others = setting.removeprefix(MODULE), sum(len(d.hosts) for d in of_setting)
-            for d in of_setting if setting.startswith(MODULE) and slot in usual else ():
-                if host in d.hosts and not any(map(passes, d.hosts)):
-                    socket, siblings = socket_of_slot(slot, d.golden), d.of - others
-                    deviations.append(ModuleDeviation(slot, socket, d.value, d.golden, siblings, d.of))
-        return ModuleDeviations(usual, deviations)
+        usual = {slot: text for slot, text in modules.items() if text != ABSENT}
+        of_host = [d for d in self.deviations if d.slot in usual and host in d.hosts]
+        return usual, [d for d in of_host if not any(map(passes, d.hosts))]
 
 
 # ----------------------------------------------------------------------
@@ -142,20 +136,6 @@ def changes(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
     return ordered.with_columns(parameters=pl.when(is_new).then("parameters"))
 
 
-def nothing() -> pl.DataFrame:
-    """Return the table of :func:`changes` without a row."""
-    return changes(to_frame(()).select(READ))
-
-
-def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
-    """Return the newest configuration of each host of some records, or of a table of them."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    of_hosts = changes(source).group_by("host", maintain_order=True)
-    newest = of_hosts.agg(pl.col("time").last(), pl.col("parameters").drop_nulls().last())
-    return {host: Configuration(time, *_read(text)) for host, time, text in newest.iter_rows()}
-
-
 def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configuration]]:
     """Return the configurations of each host, oldest first, each from the time when it was new.
 
@@ -163,14 +143,19 @@ def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configu
     """
     seen: dict[str, list[Configuration]] = {}
     for host, time, text in changes(source).drop_nulls().iter_rows():
-        now, its = Configuration(time, *_read(text)), seen.setdefault(host, [])
-        if not its or differences(host, its[-1], host, now):
-            its.append(now)
+        now, steps = Configuration(time, *_read(text)), seen.setdefault(host, [])
+        if not steps or differences(host, steps[-1], host, now):
+            steps.append(now)
         else:
             # What can be read only now, or could be read only before, is no change either.
-            older = {name: text for name, text in its[-1].settings.items() if not name.startswith(MODULE)}
-            its[-1] = Configuration(its[-1].time, {**older, **now.settings}, now.provenance)
+            settings = {**_without_modules(steps[-1].settings), **now.settings}
+            steps[-1] = Configuration(steps[-1].time, settings, now.provenance)
     return seen
+
+
+def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
+    """Return the newest configuration of each host; *source* as for :func:`changes`."""
+    return {host: steps[-1] for host, steps in sequences(source).items()}
 
 
 @lru_cache(maxsize=1 << 14)
@@ -192,25 +177,26 @@ def _read(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
 def comparable(host: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the *settings* of a *host* without what differs on every host by its nature."""
     short = host.partition(".")[0] or host
-    return {
-        name: _shared(name, _without_host(text, host, short) if short in text else text)
-        for name, text in settings.items()
-    }
 
+    def without_host(text: str) -> str:
+        return _WORD.sub(lambda word: "HOST" if word[0] in {host, short} else word[0], text)
 
-def _without_host(text: str, *names: str) -> str:
-    return _WORD.sub(lambda word: "HOST" if word[0] in names else word[0], text)
+    return {name: _shared(name, without_host(text) if short in text else text) for name, text in settings.items()}
 
 
 @lru_cache(maxsize=1 << 14)
 def _shared(name: str, text: str) -> str:
+    if name.startswith(MODULE):
+        return text
     if name == "kernel.command_line":
         text = " ".join(word for word in text.split() if not _OF_HOST.fullmatch(word))
-    elif name.startswith(MODULE):
-        return text
     for pattern, instead in ((_UUID, "UUID"), (_MAC, "MAC"), (_ADDRESS, "ADDRESS")):
         text = pattern.sub(instead, text)
     return text
+
+
+def _without_modules(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in settings.items() if not name.startswith(MODULE)}
 
 
 def differences(
@@ -222,27 +208,12 @@ def differences(
     know their modules from the same source.
     """
     a, b = comparable(host, configuration.settings), comparable(other_host, other.settings)
-    if _source(configuration) == _source(other):
-        modules = {name: ABSENT for name in a.keys() | b.keys() if name.startswith(MODULE)}
-        a, b = modules | a, modules | b
+    if configuration.source == other.source:
+        slots = {name: ABSENT for name in a.keys() | b.keys() if name.startswith(MODULE)}
+        a, b = slots | a, slots | b
     else:
-        a = {name: text for name, text in a.items() if not name.startswith(MODULE)}
+        a = _without_modules(a)
     return {name: (a[name], b[name]) for name in sorted(a.keys() & b.keys()) if a[name] != b[name]}
-
-
-def _source(configuration: Configuration) -> str:
-    return configuration.provenance.get("memory.modules", "")
-
-
-def words_apart(value: str, golden: str) -> str:
-    """Return the words that a text has beside or lacks of another: ``with nosmt, without quiet``."""
-    has, most = Counter(value.split()), Counter(golden.split())
-    parts = [
-        f"{which} {' '.join(words.elements())}"
-        for which, words in (("with", has - most), ("without", most - has))
-        if words
-    ]
-    return ", ".join(parts) or "the same words in another order"
 
 
 def drift(configurations: Mapping[str, Configuration]) -> Drift:
@@ -253,84 +224,54 @@ def drift(configurations: Mapping[str, Configuration]) -> Drift:
     not count, except for memory modules: of the hosts that know theirs from the most frequent source, those that
     lack one have the value :data:`ABSENT`.
     """
-    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    sources = Counter(_source(c) for c in configurations.values() if _source(c))
+    sources = Counter(c.source for c in configurations.values() if c.source)
     source = max(sorted(sources), key=sources.__getitem__, default="")
-    with_modules = [host for host, c in configurations.items() if source and _source(c) == source]
-    for host, configuration in configurations.items():
-        for name, text in comparable(host, configuration.settings).items():
-            if not name.startswith(MODULE) or _source(configuration) == source:
-                values[name][text].append(host)
-    most: dict[str, str] = {}
-    apart: list[Deviation] = []
+    with_modules = [c.settings for c in configurations.values() if c.source == source]
+    slots = {name: ABSENT for settings in with_modules for name in settings if name.startswith(MODULE)}
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for host, c in configurations.items():
+        settings = {**slots, **c.settings} if c.source == source else _without_modules(c.settings)
+        for name, text in comparable(host, settings).items():
+            values[name][text].append(host)
+    golden: dict[str, str] = {}
+    deviations: list[Deviation] = []
     everywhere = []
     for name, by_value in sorted(values.items()):
-        if name.startswith(MODULE):
-            have = {host for hosts in by_value.values() for host in hosts}
-            if lacking := [host for host in with_modules if host not in have]:
-                by_value[ABSENT] = lacking
         count = sum(map(len, by_value.values()))
-        value = max(sorted(by_value), key=lambda text: len(by_value[text]))
-        if 2 * len(by_value[value]) <= count and 2 * len(by_value) > count:
+        usual = max(sorted(by_value), key=lambda text: len(by_value[text]))
+        if 2 * len(siblings := by_value.pop(usual)) <= count < 2 * (len(by_value) + 1):
             everywhere.append(name)
             continue
-        most[name] = value
-        apart += [
-            Deviation(name, text, value, tuple(sorted(hosts, key=natural)), count)
-            for text, hosts in sorted(by_value.items())
-            if text != value
-        ]
-    return Drift(len(configurations), most, apart, everywhere)
+        golden[name] = usual
+        for text, hosts in sorted(by_value.items()):
+            sorted_hosts = tuple(sorted(hosts, key=natural))
+            deviations.append(Deviation(name, text, usual, sorted_hosts, len(siblings), count))
+    return Drift(len(configurations), golden, deviations, everywhere)
 
 
-def described(apart: Sequence[Deviation]) -> list[str]:
+def described(deviations: Sequence[Deviation]) -> list[str]:
     """Return deviations of the same hosts as texts; equal ones of several memory modules are one text."""
-    texts = [d.text() for d in apart if not d.setting.startswith(MODULE)]
-    modules = grouped((d for d in apart if d.setting.startswith(MODULE)), lambda d: (d.value, d.golden))
-    for (value, usual), of_module in modules.items():
-        slots = sorted((d.setting.removeprefix(MODULE) for d in of_module), key=natural)
-        texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {usual})")
+    texts = [d.text() for d in deviations if not d.slot]
+    for (value, usual), of_module in grouped(deviations, lambda d: (d.value, d.golden)).items():
+        if slots := sorted((d.slot for d in of_module if d.slot), key=natural):
+            texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {usual})")
     return texts
 
 
-# ----------------------------------------------------------------------
-# Fleets of two groups
-
-#: The least share of either group of a divided fleet that a setting must tell apart.
-_TELLS = 0.8
-
-
-class Division(Struct, frozen=True):
-    """Two groups of hosts, and the *settings* that differ between them."""
-
-    groups: Divided
-    settings: Sequence[str]
-
-
-def divisions(configurations: Mapping[str, Configuration], divided: Sequence[Divided]) -> list[Division]:
-    """Return what differs between the groups of each of *divided*."""
-    hosts = {host for two in divided for host in (*two.better, *two.worse)} & configurations.keys()
-    texts = {host: comparable(host, configurations[host].settings) for host in hosts}
-    return [Division(two, _telling(texts, two.better, two.worse)) for two in divided]
-
-
-def _telling(texts: Mapping[str, Mapping[str, str]], better: Sequence[str], worse: Sequence[str]) -> list[str]:
+def dividing_settings(configurations: Mapping[str, Configuration], groups: Divided) -> list[str]:
     """Return the settings that tell two groups of hosts apart, those without an exception first."""
-    values: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
-    for side, hosts in enumerate((better, worse)):
-        for host in hosts:
-            for name, text in texts.get(host, {}).items():
-                values[name][side][text] += 1
-    telling = []
-    for name, (of_better, of_worse) in values.items():
-        if not of_better or not of_worse:
-            continue
-        good, bad = (max(sorted(count), key=count.__getitem__) for count in (of_better, of_worse))
-        shares = (of_better[good] / of_better.total(), of_worse[bad] / of_worse.total())
-        if good != bad and min(shares) >= _TELLS:
-            text = (
-                f"{name}: {bad} on {of_worse[bad]} of {of_worse.total()} of the worse hosts, "
-                f"{good} on {of_better[good]} of {of_better.total()} of the better ones"
-            )
-            telling.append((-min(shares), name, text))
-    return [text for *_, text in sorted(telling)]
+    sides: list[dict[str, Counter[str]]] = []
+    for hosts in (groups.better, groups.worse):
+        sides.append(defaultdict(Counter))
+        for host in configurations.keys() & {*hosts}:
+            for name, text in comparable(host, configurations[host].settings).items():
+                sides[-1][name][text] += 1
+    dividing = []
+    for name in sides[0].keys() & sides[1].keys():
+        of_better, of_worse = (side[name].total() for side in sides)
+        (good, with_good), (bad, with_bad) = (max(sorted(side[name].items()), key=itemgetter(1)) for side in sides)
+        share = min(with_good / of_better, with_bad / of_worse)
+        if good != bad and share >= _TELLS:
+            text = f"{name}: {bad} on {with_bad} of {of_worse} of the worse hosts, "
+            dividing.append((-share, name, f"{text}{good} on {with_good} of {of_better} of the better ones"))
+    return [text for *_, text in sorted(dividing)]

@@ -472,12 +472,12 @@ class Findings(Struct, frozen=True, dict=True):
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
         absent_cases = self.absent_cases(host)
         slow = self.word(host) in {SUSPECT, FAIL}
-        modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
+        usual, modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else ({}, ())
         missing = [(case.check, case.parameters) for case in absent_cases]
         sessions = int(self.samples.sessions[groups].max(initial=0))
         parts = self.parts.get(self.number.get(host, -1), ())
         places = self.fleet.places if self.fleet else {}
-        symptoms = Symptoms(findings, parts, settings, self.system.facts, missing, modules, places)
+        symptoms = Symptoms(findings, parts, settings, self.system.facts, missing, usual, modules, places)
         return HostVerdict(
             host,
             self.system.name,

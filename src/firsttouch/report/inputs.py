@@ -183,7 +183,7 @@ class Gathered(Struct, frozen=True, dict=True):
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         configured = self.configured or map(drift.changes, self.frames(drift.READ))
-        return drift.sequences(pl.concat([drift.nothing(), *configured]))
+        return drift.sequences(pl.concat([drift.changes(()), *configured]))
 
     def newest_configurations(self) -> dict[str, Configuration]:
         """Return the newest configuration of each host."""

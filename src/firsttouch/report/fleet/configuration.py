@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from firsttouch.documents import attributes
 from firsttouch.host.host_lists import folded
-from firsttouch.judge.drift import Configuration, Deviation, Division, Drift, described, divisions, drift
+from firsttouch.judge.drift import Configuration, Deviation, Drift, described, dividing_settings, drift
 from firsttouch.judge.findings import Findings
+from firsttouch.judge.verdict import Divided
 from firsttouch.report.document import Block, Fold, Paragraph, Span, Table, how_to_read
 from firsttouch.report.text import clean, count
 
@@ -23,11 +24,14 @@ _HOW = "The value that most hosts have is golden. A row has what hosts that shar
 
 
 class Drifted(Struct, frozen=True):
-    """The configurations of a system's hosts: their *drift*, the *groups* that deviate, and *divisions*."""
+    """The configurations of a system's hosts: their *drift*, the *groups* that deviate, and *divisions*.
+
+    A division is two groups of hosts with the settings that differ between them.
+    """
 
     drift: Drift
     groups: Mapping[tuple[str, ...], Sequence[Deviation]]
-    divisions: Sequence[Division]
+    divisions: Sequence[tuple[Divided, Sequence[str]]]
 
     def blocks(self, system: str) -> list[Block]:
         """Return the section of a page: what divides the hosts, what deviates, and the golden configuration."""
@@ -61,9 +65,9 @@ class Drifted(Struct, frozen=True):
     def divided(self) -> list[str]:
         """Return what the two groups of a divided fleet differ in."""
         return [
-            f"the two groups of hosts in {count(len(two.groups.parts), 'part')} "
-            + (f"differ in {clean('; '.join(two.settings[:_NAMED]))}" if two.settings else "differ in no setting")
-            for two in self.divisions
+            f"the two groups of hosts in {count(len(groups.parts), 'part')} "
+            f"differ in {clean('; '.join(settings[:_NAMED])) or 'no setting'}"
+            for groups, settings in self.divisions
         ]
 
     @property
@@ -85,8 +89,8 @@ class Drifted(Struct, frozen=True):
                 for hosts, deviations in [*self.groups.items()][:_KEPT]
             ],
             "divisions": [
-                {**attributes(two.groups, "better", "worse"), "settings": list(two.settings)}
-                for two in self.divisions
+                {**attributes(groups, "better", "worse"), "settings": list(settings)}
+                for groups, settings in self.divisions
             ],
         }
 
@@ -97,7 +101,7 @@ def drifted(configurations: Mapping[str, Configuration], findings: Findings) -> 
     if not own:
         return None
     apart = drift(own)
-    return Drifted(apart, apart.by_hosts(), divisions(own, findings.divided))
+    return Drifted(apart, apart.by_hosts(), [(two, dividing_settings(own, two)) for two in findings.divided])
 
 
 def _settings(deviations: Sequence[Deviation]) -> str:
