@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     table = samples if args.hosts is None else _of_hosts(samples, args.hosts)
     learned = baseline.learnt(table, before, loss=args.loss)
     if not learned.learnt:
-        reasons = sorted(set(learned.not_learnt.values())) or ["none of the records is a metric of a check"]
+        reasons = sorted({why for _, why in learned.not_learnt}) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
     updated = baseline.put(text, learned)
     # A wrong file is never written.
@@ -98,9 +98,9 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
             }
             for reference in learned.learnt
         ],
-        "outliers": {h: [{"case": c, "share": s} for c, s in cases] for h, cases in learned.outliers.items()},
-        "not_learnt": dict(learned.not_learnt),
-        "finds_only": learned.weak(loss),
+        "outliers": {h: [{"case": c.name, "share": s} for c, s in cases] for h, cases in learned.outliers.items()},
+        "not_learnt": {case.name: why for case, why in learned.not_learnt},
+        "finds_only": {reference.case.name: reference.limit for reference in learned.weak(loss)},
     }
 
 
@@ -115,12 +115,11 @@ def _print_baseline(learned: baseline.Baseline, out: str, hosts: int, loss: floa
         case, share = max(cases, key=lambda m: abs(m[1]))
         side, others = "below" if share < 0 else "above", len(cases) - 1
         more = f"; and {others} more metric{'s' * (others > 1)}" if others else ""
-        show(f"left out: {host}: {learned.titles[case]}: {100 * abs(share):.1f} % {side} the others{more}")
+        show(f"left out: {host}: {case.title}: {100 * abs(share):.1f} % {side} the others{more}")
     if weak := learned.weak(loss):
-        case = max(weak, key=lambda name: weak[name])
         these = f"{len(weak)} of {len(learned.learnt)} references find only a larger loss than {loss:.1%}"
-        show(f"{these}: up to {weak[case]:.1%}, {learned.titles[case]} (--json has all)")
-    for case, why in list(learned.not_learnt.items())[:_LISTED]:
-        show(f"not learnt: {learned.titles[case]}: {why}")
+        show(f"{these}: up to {weak[0].limit:.1%}, {weak[0].case.title} (--json has all)")
+    for case, why in learned.not_learnt[:_LISTED]:
+        show(f"not learnt: {case.title}: {why}")
     if (more_cases := len(learned.not_learnt) - _LISTED) > 0:
         show(f"not learnt: {more_cases} more (--json has all)")

@@ -56,38 +56,33 @@ class Learnt(Struct, frozen=True):
 
     def line(self) -> str:
         """Return the reference as an item of the list in the system's file."""
-        case = self.case
-        value = f"{self.value:.6g}" if case.unit == "1" else json.dumps(f"{self.value:.6g} {case.unit}")
-        share = f"{100 * self.limit:.3f} %"
+        case, value, share = self.case, f"{self.value:.6g}", f"{100 * self.limit:.3f} %"
         sides = {"lower": f"-{share}"} if case.better != "lower" else {}
         sides |= {"upper": share} if case.better != "higher" else {}
-        today = datetime.date.today().isoformat()
+        fleet = f"fleet of {self.hosts} hosts, {self.repetitions:.1f} repetitions each"
         fields = {
             "check": case.check,
             "metric": case.metric,
-            "parameters": json.dumps(dict(case.parameters)),
-            "value": value,
-            "tolerance": json.dumps(sides),
-            "error": f'"{100 * self.error:.4f} %"',
-            "source": f'"fleet of {self.hosts} hosts, {self.repetitions:.1f} repetitions each, {today}"',
+            "parameters": case.parameters,
+            "value": float(value) if case.unit == "1" else f"{value} {case.unit}",
+            "tolerance": sides,
+            "error": f"{100 * self.error:.4f} %",
+            "source": f"{fleet}, {datetime.date.today().isoformat()}",
         }
-        return "- {" + ", ".join(f"{k}: {v}" for k, v in fields.items() if v != "{}") + "}"
+        return f"- {json.dumps({name: value for name, value in fields.items() if value})}"
 
 
 class Baseline(Struct, frozen=True):
-    """References, cases *not_learnt* with the reason, and *outliers* (case, relative difference) by host.
-
-    Cases have the names of :attr:`Case.name`; *titles* are these in words.
-    """
+    """References, cases *not_learnt* with the reason, and *outliers* (case, relative difference) by host."""
 
     learnt: Sequence[Learnt]
-    not_learnt: Mapping[str, str]
-    outliers: Mapping[str, Sequence[tuple[str, float]]]
-    titles: Mapping[str, str]
+    not_learnt: Sequence[tuple[Case, str]]
+    outliers: Mapping[str, Sequence[tuple[Case, float]]]
 
-    def weak(self, loss: float) -> dict[str, float]:
-        """Return, by name, the tolerance of each reference that allows more than *loss*."""
-        return {r.case.name: r.limit for r in self.learnt if r.limit > loss * 1.001}
+    def weak(self, loss: float) -> list[Learnt]:
+        """Return the references whose tolerance allows more than *loss*, the largest one first."""
+        weak = (reference for reference in self.learnt if reference.limit > loss * 1.001)
+        return sorted(weak, key=lambda reference: -reference.limit)
 
 
 def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS) -> Baseline:
@@ -103,25 +98,25 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS
             numbers_of.setdefault(case.key, []).append(number)
             by_key.setdefault(case.key, case)
     cases = _one_for_each_part(distinguished([*by_key.values()]))
-    numbers = [number for case in cases for number in numbers_of[case.key]]
-    fleet = judge_parts(samples, numbers, fleet=True)
+    fleet = judge_parts(samples, [number for case in cases for number in numbers_of[case.key]], fleet=True)
     references: list[Learnt] = []
-    not_learnt: dict[str, str] = {}
-    outliers: dict[str, list[tuple[str, float]]] = {}
+    not_learnt: list[tuple[Case, str]] = []
+    outliers: dict[str, list[tuple[Case, float]]] = {}
     for case in cases:
+        reached: tuple[Learnt, dict[str, float]] | str
         stated = system.reference(case.check, case.metric, case.parameters)
         if stated is not None and len(stated.parameters) >= len(case.parameters):
-            not_learnt[case.name] = f"the system's file already has a reference for it (line {stated.line})"
-            continue
-        places = np.searchsorted(fleet.cases, numbers_of[case.key])
-        reached = _reached(case, places, fleet, samples.hosts, (len(cases), loss))
+            reached = f"the system's file already has a reference for it (line {stated.line})"
+        else:
+            places = np.searchsorted(fleet.cases, numbers_of[case.key])
+            reached = _reached(case, places, fleet, samples.hosts, (len(cases), loss))
         if isinstance(reached, str):
-            not_learnt[case.name] = reached
+            not_learnt.append((case, reached))
             continue
         references.append(reached[0])
         for host, share in reached[1].items():
-            outliers.setdefault(host, []).append((case.name, share))
-    return Baseline(references, not_learnt, outliers, {case.name: case.title for case in cases})
+            outliers.setdefault(host, []).append((case, share))
+    return Baseline(references, not_learnt, outliers)
 
 
 def _reached(
@@ -135,12 +130,10 @@ def _reached(
     rows = (fleet.case_levels[places] + fleet.centres[places][:, None]).astype(np.float32)
     of_fleet = middles(rows).astype(np.float64)
     hosts = np.flatnonzero(np.isfinite(of_fleet))
+    if not len(hosts):
+        return "its values are not above 0"
     if len(hosts) < FEWEST_HOSTS:
-        return (
-            f"{len(hosts)} hosts have it, {FEWEST_HOSTS} are needed"
-            if len(hosts)
-            else "its values are not above 0"
-        )
+        return f"{len(hosts)} hosts have it, {FEWEST_HOSTS} are needed"
     level, part = of_fleet[hosts], fleet.series_of[int(fleet.cases[places[0]])]
     prior = math.hypot(part.spread, part.deviation)
     groups = questions.two_groups(level, prior)
@@ -150,9 +143,8 @@ def _reached(
         return f"two groups of hosts, {apart}, name the right one with --hosts: {better} or {worse}"
     spread = questions.spread_of(level, prior, PRIOR_FREEDOM)
     good = int(np.count_nonzero(spread.good))
-    wide = np.array([spread.of_another])
-    limits = questions.limits(wide, np.array([spread.freedom]), wanted[0], as_logarithm(wanted[1]))
-    limit = as_fraction(float(limits[0][0]))
+    wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
+    limit = as_fraction(float(questions.limits(wide, freedom, wanted[0], as_logarithm(wanted[1]))[0][0]))
     if limit > PASS_SIGHT:
         detected = f"only a loss of {100 * limit:.0f} % would be detected"
         return f"good hosts differ too much, or {good} hosts are too few: {detected}"
@@ -171,13 +163,11 @@ def _one_for_each_part(cases: Sequence[Case]) -> list[Case]:
     def curve_of(case: Case) -> str:
         return replace(case, parameters={k: v for k, v in case.parameters.items() if k != "size_bytes"}).key
 
-    kept = [case for case in cases if case.parameters.get("size_bytes") is None]
-    sized = (case for case in cases if case.parameters.get("size_bytes") is not None)
-    for curve in grouped(sized, curve_of).values():
-        ordered = sorted(curve, key=lambda case: case.parameters["size_bytes"])
-        of_parts = [*grouped(ordered, part_of).values()]
-        kept += [of_parts[0][0], *(of_part[len(of_part) // 2] for of_part in of_parts[1:-1])]
-        kept += of_parts[-1][-1:] if len(ordered) > 1 else []
+    kept: list[Case] = []
+    for curve in grouped(cases, curve_of).values():
+        ordered = sorted(curve, key=lambda case: case.parameters.get("size_bytes", 0))
+        first, *others = grouped(ordered, part_of).values()
+        kept += [first[0], *(of_part[len(of_part) // 2] for of_part in others[:-1]), *ordered[1:][-1:]]
     return kept
 
 
@@ -201,19 +191,15 @@ def put(text: str, learnt: Baseline) -> str:
     if not learnt.learnt:
         return text
     lines = text.rstrip("\n").split("\n")
-    begin = next((i for i, line in enumerate(lines) if line.startswith(_LIST)), None)
-    if begin is None:
+    if not any(line.startswith(_LIST) for line in lines):
         lines.append(_LIST)
-        begin = len(lines) - 1
-    rest = lines[begin].removeprefix(_LIST).split("#")[0].strip()
-    if rest not in {"", "[]"}:
+    begin = next(i for i, line in enumerate(lines) if line.startswith(_LIST))
+    if (stated := lines[begin].removeprefix(_LIST).split("#")[0].strip()) not in {"", "[]"}:
         raise BadInput(
             "its references are on one line: write each on a separate line, so that others can be added"
         )
-    if rest:
-        lines[begin] = _LIST
+    first = [lines[begin]] if not stated else [_LIST]
     # First in the list, indented as the others are.
-    after = next((line for line in lines[begin + 1 :] if line.lstrip().startswith("- ")), "  - ")
-    indent = after[: len(after) - len(after.lstrip())] if rest == "" else "  "
-    block = [BEGIN, *(indent + reference.line() for reference in learnt.learnt), END]
-    return "\n".join([*lines[: begin + 1], *block, *lines[begin + 1 :]]) + "\n"
+    indent = next((line.partition("- ")[0] for line in lines[begin + 1 :] if line.lstrip().startswith("- ")), "  ")
+    block = [*first, BEGIN, *(indent + reference.line() for reference in learnt.learnt), END]
+    return "\n".join([*lines[:begin], *block, *lines[begin + 1 :]]) + "\n"
