@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -28,6 +27,8 @@ from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.schema import GAP, Record, is_emulated, to_frame
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from firsttouch.units import Better
 
 #: The theoretical bandwidth of one bank (GB/s), which follows from that of a package.
@@ -228,6 +229,8 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
 
     A frame has the columns :data:`READ` of :func:`firsttouch.records.schema.to_frame`, and is not kept.
     """
+    import polars as pl  # noqa: PLC0415 - a large import
+
     numbers: dict[tuple[str, ...], int] = {}
     tables: list[tuple[pl.DataFrame, ...]] = []
     for frame in itertools.chain([to_frame(())], frames):
@@ -271,6 +274,8 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
 
 def _judged_rows(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> pl.DataFrame:
     """Return the repetitions of metrics that are judged; *numbers* get one for each text that names a case."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     valid = pl.col("status") == "valid"
     rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~_is_data())
     namings = rows.select(_NAMING).unique(maintain_order=True)
@@ -290,6 +295,8 @@ def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[lis
     A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of two
     that differ in nothing but their validity, the worse one counts, whichever was read first.
     """
+    import polars as pl  # noqa: PLC0415 - a large import
+
     cases, case_of = _cases_of(numbers)
     case = np.array(case_of, dtype=np.int32)[rows["naming"].to_numpy()]
     keys = ("host", "time", "value", "naming")
@@ -307,6 +314,8 @@ def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[lis
 
 def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
     """Return the texts of a column in alphabetical order, and the column with their numbers."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     present = texts.unique()
     ordered = sorted(present)
     place = {text: number for number, text in enumerate(ordered)}
@@ -318,12 +327,16 @@ def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
 
 def _spans(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the hours with records of each host: consecutive ones make sessions."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     hours = frame.group_by("system", "host", pl.col("time").floordiv(GAP).alias("hour"))
     return hours.agg(time=pl.col("time").min(), end=pl.col("time").max()).drop("hour")
 
 
 def _states(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the values that explain a host's speed."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     states = frame.filter((pl.col("check") == "topology") | (_is_data() & (pl.col("better") == "neither")))
     bank = _parameter("$.bank").fill_null("")
     states = states.select("host", pl.col("metric").cast(pl.String), "value", "time", "system", bank=bank)
@@ -332,6 +345,8 @@ def _states(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _parts(frame: pl.DataFrame) -> pl.DataFrame:
     """Return what tells the board and the processors of each host."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     configured = frame.filter(
         pl.col("metric").is_in(["settings", REPLACED]), check="configuration", status="valid"
     )
@@ -341,17 +356,23 @@ def _parts(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _parameter(path: str) -> pl.Expr:
     """Return the text at a *path* in the parameters of records, null if there is none."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     return pl.col("parameters").cast(pl.String).str.json_path_match(path)
 
 
 def _counts_if_emulated() -> pl.Expr:
     """Return whether a row holds for an emulated host, too (see :attr:`Record.judged`)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     counting = [name for name in checks() if counts_if_emulated(name, "1")]
     return pl.col("check").is_in(counting) & (pl.col("unit") == "1")
 
 
 def _is_data() -> pl.Expr:
     """Return whether a row is of a metric that nothing judges."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     of_checks = [
         (pl.col("check") == name) & pl.col("metric").is_in(list(check.data))
         for name, check in checks().items()
@@ -363,6 +384,8 @@ def _is_data() -> pl.Expr:
 
 def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be alike."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     packages, banks = (_parameter(f"$.{name}").cast(pl.Float64, strict=False) for name in ("packages", "banks"))
     of_packages = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
     return of_packages.select(
@@ -382,6 +405,8 @@ def loss_state(pu: object, chain: object) -> str:
 
 def _losses(frame: pl.DataFrame) -> pl.DataFrame:
     """Return how much slower each slow PU is in each chain, while all run (fractions)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     pu, chain, loss = (_parameter(f"$.{name}") for name in ("pu", "chain", "loss"))
     slow = frame.filter(check="cores", metric="slow_cores", status="valid")
     return slow.select(
@@ -420,6 +445,8 @@ def _keys(host: NDArray[np.integer], time: Ints) -> Ints:
 
 def _keyed(table: pl.DataFrame, hosts: Sequence[str]) -> pl.DataFrame:
     """Return the rows of *hosts* by host and time, with the columns ``number`` and ``key`` (see :func:`_keys`)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     number = pl.col("host").cast(pl.Enum(hosts), strict=False).to_physical().cast(pl.Int64)
     numbered = table.with_columns(number=number).drop_nulls("number")
     key = pl.col("number") * _SPAN + pl.col("time").clip(0, _SPAN - 1)
@@ -428,6 +455,8 @@ def _keyed(table: pl.DataFrame, hosts: Sequence[str]) -> pl.DataFrame:
 
 def _sessions(spans: pl.DataFrame) -> Ints:
     """Return the beginnings of all sessions (see :func:`_keys`); a span is from ``time`` to ``end``."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     gap = pl.col("time") - pl.col("end").cum_max().shift().over("number")
     return spans.sort("number", "time", "end").filter((gap > GAP).fill_null(value=True))["key"].to_numpy()
 
@@ -438,6 +467,8 @@ def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) ->
     Somebody stated it, or the configuration shows it. Addresses of network cards tell a board only if none is the
     same as before, and if its serial number is unknown: another card is no other board.
     """
+    import polars as pl  # noqa: PLC0415 - a large import
+
     # What can be read only at times has not changed meanwhile.
     parts = pl.col(*PARTS).forward_fill().over("host")
     rows = _keyed(configured, hosts).with_columns(parts, of_now=pl.col("board"))
@@ -463,6 +494,8 @@ def _busy_pus(
 
     The result is None if no host was ever busy.
     """
+    import polars as pl  # noqa: PLC0415 - a large import
+
     samples = samples.filter((pl.col("value").max() >= BUSY).over("host")).sort("number", "time", "value")
     if samples.is_empty():
         return None
