@@ -15,7 +15,7 @@ from .guest import Guest
 
 #: Machines that boot with this many PUs for each NUMA node, because 64 PUs take half a minute of emulation. Of the
 #: Opteron there are still more than the kernel starts itself, so the agent starts PUs, too.
-REDUCED = {"amd-opteron": 2, "restricted": 2}
+REDUCED = {"amd-opteron": 2}
 
 
 @pytest.fixture(scope="session")

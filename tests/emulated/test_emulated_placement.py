@@ -103,6 +103,7 @@ def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Pa
 WRONG = [
     # Pinned a second time, to fewer PUs than there are threads.
     ("2x-bound", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
+    ("2x-bound", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
     # Outside of its PU-set.
     ("2x-interleave", ["taskset", "-c", "0-7"], "threads may run on PUs"),
     # On another bank, and under another policy.
@@ -207,7 +208,7 @@ def test_an_index_is_cached_where_the_state_says(small: Small) -> None:
     assert "does not use the page cache: use as-is" in states["local"]["reason"]
 
 
-@pytest.mark.parametrize("guest", ["tiers", "restricted", "unequal"], indirect=True)
+@pytest.mark.parametrize("guest", ["tiers", "unequal"], indirect=True)
 def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch: Path) -> None:
     (placed,) = run(guest, {"touch": [str(touch), MEBIBYTES]})
     results = by_name(placed)

@@ -53,10 +53,7 @@ def check(guest: Guest, document: dict[str, Any]) -> None:
         assert max(pages.values()) - min(pages.values()) <= 1
 
 
-machines = ["small", "tiers", "restricted", "unequal"]
-
-
-@pytest.mark.parametrize("guest", machines, indirect=True)
+@pytest.mark.parametrize("guest", ["small", "tiers", "unequal"], indirect=True)
 def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> None:
     nodes, data = pu_nodes(guest), banks(guest)
     topology = run(guest, native_probe, "topology")["host"]
@@ -140,13 +137,13 @@ def test_threads_of_locks(guest: Guest, native_probe: Path) -> None:
     assert len(document["results"]) == len(pus) * 17
 
 
-@pytest.mark.parametrize("guest", ["restricted"], indirect=True)
+@pytest.mark.parametrize("guest", ["unequal"], indirect=True)
 def test_what_the_cpuset_forbids(guest: Guest, native_probe: Path) -> None:
-    for option in ("--pu-nodes=0", "--banks=2", "--interleave=1,2"):
+    for option in ("--pu-nodes=0", "--banks=0", "--interleave=0,1"):
         done = guest.run([native_probe, "bandwidth", *SHORT, option])
         assert (done.returncode, done.text) == (2, "")
         assert "that this process may use" in done.error_text
-    assert run(guest, native_probe, "bandwidth", *SHORT, "--banks=3")["status"] == "complete"
+    assert run(guest, native_probe, "bandwidth", *SHORT, "--banks=4")["status"] == "complete"
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
@@ -207,10 +204,10 @@ def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native_probe: P
     """The page cache fills every bank of a host in use, and the kernel frees such memory at once."""
     with (tmp_path / "large").open("wb") as file:
         file.truncate(160 << 20)
-    guest.run(["taskset", "-c", "2", "cp", tmp_path / "large", "/dev/null"], check=True, timeout=300)
-    meminfo = guest.run(["cat", "/sys/devices/system/node/node1/meminfo"], check=True).text
+    guest.run(["taskset", "-c", "4", "cp", tmp_path / "large", "/dev/null"], check=True, timeout=300)
+    meminfo = guest.run(["cat", "/sys/devices/system/node/node2/meminfo"], check=True).text
     assert int(re.search(r"MemFree: *(\d+)", meminfo)[1]) < 16 << 10, meminfo
-    document = run(guest, native_probe, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=1", "--pu-nodes=1")
+    document = run(guest, native_probe, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=2", "--pu-nodes=2")
     check(guest, document)
     assert document["most_memory_bytes"] >= 24 << 20
 

@@ -22,7 +22,7 @@ PAGES_PER_MIB = 256
 KERNEL_SHARE = 0.03
 KERNEL_ON_NODE_0 = 80 * MIB
 
-#: The machine "restricted" is the Xeon with a cpuset, so that this one need not boot.
+#: The machine "unequal" has the Xeon's processor, so that this one need not boot.
 every_machine = pytest.mark.parametrize(
     "guest", [name for name in machine.names() if name != "intel-xeon"], indirect=True
 )
