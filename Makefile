@@ -17,13 +17,16 @@ export MYPY_CACHE_DIR = $(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CA
 # Tests start thousands of Python processes, some on emulated processors: bytecode is kept, as when installed.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run images study-programs study blocked-reads test suites compiled-tests lint bench docs paper dist emulate lock clean
+.PHONY: help setup dev run images study-programs study blocked-reads test suites compiled-tests lint bench docs paper dist emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 setup: ## install missing Debian packages and .venv (a second run changes nothing)
 	@setup/setup.sh run
+
+dev: ## also the Python packages of linters, documents and tests
+	@setup/setup.sh dev
 
 # If the programs come from an image or a Spack view, only .venv and the probe are needed on the host.
 run: ## the main job: characterize this host, report in reports/out/latest (SYSTEM=, DATASET=, ALIGNER=|all, BACKEND=apptainer|spack)
@@ -59,7 +62,7 @@ compiled-tests:
 	@$(BIN)/python -m compileall -q src
 	@$(PYTEST) -n 0 --collect-only --ignore=tests/prose tests >/dev/null || :
 
-lint: setup ## ruff, mypy (strict on src/ and studies/), the import order of the packages, Spack's locks, shellcheck, clang-format, names and documents
+lint: dev ## ruff, mypy (strict on src/ and studies/), the import order of the packages, Spack's locks, shellcheck, clang-format, names and documents
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
@@ -69,27 +72,27 @@ lint: setup ## ruff, mypy (strict on src/ and studies/), the import order of the
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
 	@$(BIN)/python -m pytest -q -p no:xdist tests/prose
 
-bench: setup ## measure this program's own cost, and compare the probe with others: all of bench/, or one (BENCH=probe)
+bench: dev ## measure this program's own cost, and compare the probe with others: all of bench/, or one (BENCH=probe)
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit; \
 	done
 
-study: setup ## a publication's study repeated on this host (STUDY=lenis2017|scaling2018|locks-today|FILE ARGS="--dataset lambda")
+study: dev ## a publication's study repeated on this host (STUDY=lenis2017|scaling2018|locks-today|FILE ARGS="--dataset lambda")
 	@PYTHONPATH=studies $(BIN)/python -m repeat_study $(STUDY) $(ARGS)
 
-blocked-reads: setup ## reads in blocks, which programs of the 2018 study need: make blocked-reads ARGS="r.fq -o b.fq"
+blocked-reads: dev ## reads in blocks, which programs of the 2018 study need: make blocked-reads ARGS="r.fq -o b.fq"
 	@PYTHONPATH=studies $(BIN)/python -m blocked_fastq $(ARGS)
 
-paper: setup ## the papers' tables and figures from studies/published, and contradictions with their text (OUT=reports/out/paper)
+paper: dev ## the papers' tables and figures from studies/published, and contradictions with their text (OUT=reports/out/paper)
 	@PYTHONPATH=studies $(BIN)/python -m paper -o $(or $(OUT),reports/out/paper)
 
-docs: setup ## the manual: reports/out/docs/index.html, which opens from disk, and manual pages in reports/out/man
+docs: dev ## the manual: reports/out/docs/index.html, which opens from disk, and manual pages in reports/out/man
 	@$(BIN)/python -m sphinx -qEW --keep-going -d .cache/docs -b html docs reports/out/docs
 	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b man docs reports/out/man
 	@echo "docs: reports/out/docs/index.html, man -M reports/out/man firsttouch"
 
 # The wheel of the static probe runs with any C library, which its platform tags state.
-dist: setup ## wheels and source archives of firsttouch and of its probe, in dist/ (OUT=dist)
+dist: dev ## wheels and source archives of firsttouch and of its probe, in dist/ (OUT=dist)
 	@$(BIN)/python -m build -n --outdir $(or $(OUT),dist) . >.cache/dist.log 2>&1 && \
 	    $(BIN)/python -m build -n -C cmake.define.STATIC=ON --outdir $(or $(OUT),dist) probe >.cache/dist.log 2>&1 && \
 	    $(BIN)/python -m wheel tags --remove --platform-tag \
@@ -100,10 +103,13 @@ emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron
 	@setup/setup.sh test
 	@$(BIN)/python tests/emulated/emulate.py --machine $(SYSTEM) $(if $(CMD),-- sh -c "$$CMD")
 
-lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv on PATH)
+lock: dev ## pin the newest Python packages that fit pyproject.toml (needs uv on PATH)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --no-annotate --all-extras --no-emit-package firsttouch-probe \
-	    pyproject.toml -o setup/requirements.lock --upgrade
+	    pyproject.toml -o setup/dev-requirements.lock --upgrade
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-header --no-annotate --extra report --extra build --extra spack --no-emit-package firsttouch-probe \
+	    -c setup/dev-requirements.lock pyproject.toml -o setup/requirements.lock
 	echo snakemake | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --no-annotate - -o tests/workflows/snakemake.lock --upgrade
 	echo multiqc | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what firsttouch needs: programs from Debian, the virtual environment .venv and the native probe in it.
-# A second run changes nothing. Usage: setup/setup.sh run|test|venv|study
-# (test: also the programs that only the tests need; venv: only .venv and the probe, for measured programs from a
-# container or from Spack; study: also what the programs of `make study-programs` are built with)
+# A second run changes nothing. Usage: setup/setup.sh run|venv|study|dev|test
+# (venv: only .venv and the probe, for measured programs from a container or from Spack; study: also what the programs of
+# `make study-programs` are built with; dev: also the Python packages of linters, documents and tests; test: also the
+# programs that only the tests need)
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
 group=${1:-run}
+lock=setup/requirements.lock
+if [[ $group =~ ^(dev|test)$ ]]; then lock=setup/dev-requirements.lock; fi
 
 fail() { printf 'setup: error: %s\n' "$1" >&2; exit 3; }
 fail_with_log() { tail -n 5 "$log" >&2; fail "$1"; }
@@ -36,7 +39,7 @@ has_module() { # module: whether a Python that is new enough has it
 missing() { # prints the missing packages, without those that this distribution turned out not to have
     local of package what
     local groups=" venv $group "
-    if [[ $group == test ]]; then groups+="run study "; fi
+    case $group in dev) groups+="run " ;; test) groups+="run study " ;; esac
     while read -r of package what; do
         if [[ $groups == *" $of "* ]] && ! present "$what" && ! grep -qxF "$release $package" .cache/left-out 2>/dev/null; then
             echo "$package"
@@ -180,12 +183,12 @@ find_python() { # sets python, the interpreter that creates .venv
     fail "Python 3.11 or newer is needed; this host has $(python3 --version 2>&1)"
 }
 # The programs of .venv contain their own path, so a checkout that was moved needs a new .venv.
-recipe() {
-    { cat setup/requirements.lock pyproject.toml setup/setup.sh setup/hatch_build.py setup/*.pth && echo "$PWD" && "$python" -VV; } |
+recipe() { # lock
+    { cat "$1" pyproject.toml setup/setup.sh setup/hatch_build.py setup/*.pth && echo "$PWD" && "$python" -VV; } |
         sha256sum | cut -d' ' -f1
 }
-venv_is_current() {
-    [[ $(cat .venv/recipe 2>/dev/null) == "$(recipe)" ]] && .venv/bin/python -c 'import firsttouch' 2>/dev/null
+venv_is_current() { # what all developers' packages are in is enough to measure
+    [[ $(cat .venv/recipe 2>/dev/null) =~ ^($(recipe "$lock")|$(recipe setup/dev-requirements.lock))$ ]] && .venv/bin/python -c 'import firsttouch' 2>/dev/null
 }
 closed_to_others() { # file: prints the folder above it that other users may not enter
     local folder=$1
@@ -202,7 +205,7 @@ closed_to_others() { # file: prints the folder above it that other users may not
 install_locked() { # environment
     local pip=("$1/bin/python" -m pip --disable-pip-version-check -q)
     local settings name variable value
-    awk '/^[^ ]/ { of_uv = /^uv==/ } of_uv' setup/requirements.lock >"$private/uv.lock"
+    awk '/^[^ ]/ { of_uv = /^uv==/ } of_uv' setup/dev-requirements.lock >"$private/uv.lock"
     "${pip[@]}" install --no-compile --require-hashes --no-deps -r "$private/uv.lock" || return
     settings=$("${pip[@]}" config list)
     (
@@ -212,8 +215,8 @@ install_locked() { # environment
         done <<<"index-url UV_DEFAULT_INDEX
 find-links UV_FIND_LINKS
 cert SSL_CERT_FILE"
-        "$1/bin/uv" pip install -q --python "$1/bin/python" --require-hashes --no-deps -r setup/requirements.lock &>"$log"
-    ) || "${pip[@]}" install --no-compile --require-hashes --no-deps -r setup/requirements.lock
+        "$1/bin/uv" pip install -q --python "$1/bin/python" --require-hashes --no-deps -r "$lock" &>"$log"
+    ) || "${pip[@]}" install --no-compile --require-hashes --no-deps -r "$lock"
 }
 #: Packages of development only, which compile what they use when they use it.
 uncompiled='docutils grafana_foundation_sdk hypothesis mypy mypyc pip pygments scipy setuptools sphinx'
@@ -245,7 +248,7 @@ for file in [*(folder / "bin").iterdir(), folder / "pyvenv.cfg"]:
             file.write_bytes(text.replace(old, new))
 PYTHON
     if [[ -x .venv/bin/firsttouch-probe ]]; then cp -p .venv/bin/firsttouch-probe "$new/bin/"; fi
-    recipe >"$new/recipe"
+    recipe "$lock" >"$new/recipe"
     if [[ -e .venv || -L .venv ]]; then mv -T .venv .venv.old; fi
     mv -T "$new" .venv
     rm -rf .venv.old
@@ -333,6 +336,6 @@ if ! venv_is_current; then make_venv; fi
 if [[ ! -x .venv/bin/firsttouch-probe || $(cat .venv/probe-recipe 2>/dev/null) != "$(probe_recipe)" ]]; then
     build_probe
 fi
-if [[ $group =~ ^(run|test)$ ]] && ! command -v stream >/dev/null && ! cmp -s setup/stream.txt .venv/stream-recipe; then
+if [[ $group =~ ^(run|dev|test)$ ]] && ! command -v stream >/dev/null && ! cmp -s setup/stream.txt .venv/stream-recipe; then
     build_stream
 fi

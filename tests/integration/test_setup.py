@@ -72,7 +72,7 @@ def new_checkout(parent):
     (folder / "probe").mkdir(parents=True)
     (folder / "setup").mkdir()
     (folder / "setup/debian-packages.txt").write_text("venv dash sh\nrun none no-such-program\n")
-    own = ("setup.sh", "requirements.lock", "hatch_build.py", "firsttouch_reframe.pth")
+    own = ("setup.sh", "requirements.lock", "dev-requirements.lock", "hatch_build.py", "firsttouch_reframe.pth")
     for name in ("pyproject.toml", *(f"setup/{name}" for name in own)):
         shutil.copy2(paths.ROOT / name, folder / name)
     return folder

@@ -44,12 +44,16 @@ def test_nothing_is_set_user_id_listens_or_uses_a_shell():
 
 
 def test_python_packages_have_checksums():
-    lines = (ROOT / "setup/requirements.lock").read_text(encoding="utf-8").replace("\\\n", "").splitlines()
-    packages = [line for line in lines if "==" in line and not line.startswith("#")]
-    assert len(packages) > 20
-    assert all("--hash=sha256:" in line for line in packages)
+    locked = []
+    for name in ("requirements.lock", "dev-requirements.lock"):
+        lines = (ROOT / "setup" / name).read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+        packages = [line for line in lines if "==" in line and not line.startswith("#")]
+        assert len(packages) > 20
+        assert all("--hash=sha256:" in line for line in packages)
+        locked.append({*packages})
+    assert locked[0] < locked[1]  # both install the same versions
     script = (ROOT / "setup/setup.sh").read_text(encoding="utf-8")
-    installing = re.findall(r"install .*-r setup/requirements\.lock", script)
+    installing = re.findall(r"install .*-r \"\$lock\"", script)
     assert installing
     assert all("--require-hashes" in command for command in installing)
 
