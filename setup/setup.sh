@@ -231,6 +231,7 @@ make_venv() {
     "$python" -m venv --prompt .venv "$new" || fail "$python -m venv failed: apt-get install python3-venv"
     local pip=("$new/bin/python" -m pip --disable-pip-version-check -q)
     install_locked "$new" || fail "Python packages could not be installed: no network, or a full disk?"
+    if ! grep -q '^uv==' "$lock"; then rm -rf "$new"/bin/uv{,x} "$new"/lib/python*/site-packages/uv{,-*}; fi
     # On all PUs. Packages have templates that are not Python, which pip ignores as well, and a quarter of all source is
     # tests, or beside an extension module of the same name.
     "$new/bin/python" -m compileall -qq -j 0 -x "/(tests|${uncompiled// /|})/" "$new/lib" || true
