@@ -15,7 +15,6 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from firsttouch.judge import event_limits, questions
 from firsttouch.judge.constants import (
@@ -44,8 +43,6 @@ NEGLIGIBLE = 0.005
 #: The most degrees of freedom with which the noise of all cases of a metric adds to the noise of one case, and
 #: with which noise adds to the spread of hosts.
 _POOLED = 8.0
-#: More times the repetitions are not named as what decides a change.
-_MOST_TIMES = 100
 
 
 class Change(Struct, frozen=True):
@@ -137,20 +134,17 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         if other is None or not (had & has).any():
             alone.append(case.title)
             continue
-        for by_host, changed in ((lost, had & ~has), (new, has & ~had)):
-            for host in np.flatnonzero(changed).tolist():
+        for by_host, is_changed in ((lost, had & ~has), (new, has & ~had)):
+            for host in np.flatnonzero(is_changed).tolist():
                 by_host.setdefault(shared[host], []).append(case)
         pairs.append((case, sides))
-    noises = _noises(pairs)
     changes = [
         _counted(case, shared, sides)
         if event_limits.is_exact(case)
         else _measured(case, shared, sides, noise, len(pairs))
-        for (case, sides), noise in zip(pairs, noises, strict=True)
+        for (case, sides), noise in zip(pairs, _noises(pairs), strict=True)
     ]
-    busy = np.zeros(len(shared), dtype=np.bool_)
-    for _, (old, now) in pairs:
-        busy |= old.is_busy | now.is_busy
+    is_busy = np.any([side.is_busy for _, sides in pairs for side in sides], axis=0)
     return Comparison(
         changes=sorted(
             changes,
@@ -158,7 +152,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         ),
         hosts=len(shared),
         changed=_hosts(changes, lost, new),
-        busy=[shared[host] for host in np.flatnonzero(busy).tolist()],
+        busy=[shared[host] for host in np.flatnonzero(is_busy).tolist()],
         only_before=sorted({*before.hosts} - {*shared}),
         only_after=sorted({*after.hosts} - {*shared}),
         cases_before=alone,
@@ -182,17 +176,15 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -
     host = sessions.host[losses.session]
     loss = of_hosts(losses.loss, host, count)
     value = np.where(np.isfinite(loss) & (value > 0), np.exp(case.loss_sign * loss), value)
-    repetitions = np.bincount(host, losses.count, minlength=count).astype(np.float64)
     calm = np.bincount(host, ~losses.is_disturbed, minlength=count)
     of_sessions = np.full(len(sessions.number), np.nan)
     of_sessions[losses.session] = losses.loss
-    deviation = session_noise(of_sessions, sessions)[0]
-    several = float(np.mean(np.unique(host, return_counts=True)[1])) if len(host) else 1.0
+    several = len(host) / len(np.unique(host)) if len(host) else 1.0
     return _Side(
         value[hosts],
-        repetitions[hosts],
+        np.bincount(host, losses.count, minlength=count)[hosts],
         (np.isfinite(loss) & (calm == 0))[hosts],
-        deviation**2 / several,
+        session_noise(of_sessions, sessions)[0] ** 2 / several,
         max(losses.noise, losses.step / math.sqrt(12)) ** 2,
         int((losses.count - 1).sum()),
     )
@@ -200,18 +192,21 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -
 
 def _noises(pairs: Sequence[tuple[Case, Sequence[_Side]]]) -> list[tuple[float, float]]:
     """Return the variance of a repetition of each case, learnt from all of its metric, and its freedom."""
-    sums = np.array(
-        [np.sum([(s.steps, s.steps * np.nan_to_num(s.noise)) for s in sides], axis=0) for _, sides in pairs]
+    metrics: dict[tuple[str, str], int] = {}
+    metric = np.array([metrics.setdefault((case.check, case.metric), len(metrics)) for case, _ in pairs], int)
+    steps = np.array([sum(side.steps for side in sides) for _, sides in pairs], float)
+    squares = np.array([sum(side.steps * side.noise for side in sides if side.steps) for _, sides in pairs], float)
+    all_steps, all_squares = np.bincount(metric, steps)[metric], np.bincount(metric, squares)[metric]
+    # Neighbouring differences share a repetition.
+    of_all = np.minimum(_POOLED, all_steps / 2)
+    freedom = of_all + steps / 2
+    with np.errstate(invalid="ignore"):
+        variance = np.maximum((of_all * all_squares / all_steps + squares / 2) / freedom, LEAST_NOISE**2)
+    is_repeated = all_steps > 0
+    variance, freedom = (
+        np.where(is_repeated, *of) for of in ((variance, PRIOR_NOISE**2), (freedom, PRIOR_FREEDOM))
     )
-    result = [(PRIOR_NOISE**2, PRIOR_FREEDOM)] * len(pairs)
-    for numbers in grouped(range(len(pairs)), lambda n: (pairs[n][0].check, pairs[n][0].metric)).values():
-        steps, squares = sums[numbers].sum(axis=0)
-        for number in numbers if steps else ():
-            # Neighbouring differences share a repetition.
-            own, of_all = sums[number][0] / 2, min(_POOLED, steps / 2)
-            variance = (of_all * squares / steps + sums[number][1] / 2) / (of_all + own)
-            result[number] = (max(float(variance), LEAST_NOISE**2), float(of_all + own))
-    return result
+    return [*zip(variance.tolist(), freedom.tolist(), strict=True)]
 
 
 def _relative(before: Floats, after: Floats) -> Floats:
@@ -221,32 +216,26 @@ def _relative(before: Floats, after: Floats) -> Floats:
     return changes
 
 
+def _word(case: Case, *, is_worse: bool) -> Word:
+    """Return the word of a change that is certain."""
+    return "changed" if case.better == "neither" else "worse" if is_worse else "better"
+
+
 def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Change:
     """Return the change of a case that is read or counted: a single host decides."""
     both = np.flatnonzero(np.isfinite(sides[0].value) & np.isfinite(sides[1].value))
     before, after = (side.value[both] for side in sides)
     limit = event_limits.limit_of(case)
-    apart, sizes = after - before, _relative(before, after)
-    is_apart = np.abs(apart) > (limit.most if limit else 0.0)
-    is_worse = is_apart & (worse(apart, case.better) > 0)
+    sizes = _relative(before, after)
+    is_apart = np.abs(after - before) > (limit.most if limit else 0.0)
+    is_worse = is_apart & (worse(after - before, case.better) > 0)
     chosen = is_worse if is_worse.any() else is_apart
-    word: Word = "unchanged"
-    if chosen.any():
-        word = "changed" if case.better == "neither" else "worse" if is_worse.any() else "better"
     shown = chosen if chosen.any() else np.ones(len(both), dtype=np.bool_)
     unlike = [(names[both[i]], float(sizes[i])) for i in np.flatnonzero(chosen).tolist()]
-    return Change(
-        case=case,
-        hosts=len(both),
-        before=float(np.median(before[shown])),
-        after=float(np.median(after[shown])),
-        size=float(np.median(sizes[shown])),
-        low=float(sizes.min()),
-        high=float(sizes.max()),
-        p=float(not chosen.any()),
-        unlike=[] if chosen.all() else unlike,
-        word=word,
-    )
+    medians = (float(np.median(values[shown])) for values in (before, after, sizes))
+    ends, p = (float(sizes.min()), float(sizes.max())), float(not chosen.any())
+    word: Word = _word(case, is_worse=bool(is_worse.any())) if chosen.any() else "unchanged"
+    return Change(case, len(both), *medians, *ends, p, [] if chosen.all() else unlike, word)
 
 
 def _measured(
@@ -260,17 +249,16 @@ def _measured(
     count, sizes = len(places), _relative(before, after)
     floor = max(float(np.max([before, after])) * 1e-6, np.finfo(np.float64).tiny)
     logs = np.log(np.maximum(after, floor)) - np.log(np.maximum(before, floor))
-    variance, freedom = np.zeros(count), noise[1]
-    for side in sides:
-        of_side = noise[0] / np.maximum(side.repetitions[places], 1)
-        variance += of_side if math.isnan(side.variance) else np.maximum(of_side, side.variance)
+    # The variance of sessions is NaN if there is only one.
+    variance = sum(np.fmax(noise[0] / np.maximum(side.repetitions[places], 1), side.variance) for side in sides)
     # Sessions of good hosts differ by nature, too.
     usual = max(float(np.median(variance)), (PRIOR_SPREAD / 2) ** 2 if count > 1 else 0.0)
+    freedom, is_good = noise[1], np.ones(count, dtype=np.bool_)
     if count >= FEWEST_HOSTS:
         spread = questions.spread_of(logs, math.sqrt(usual), min(freedom, _POOLED))
         centre, deviation, freedom, is_good = spread.centre, spread.deviation, spread.freedom, spread.good
     else:
-        centre, is_good = float(logs.mean()), np.ones(count, dtype=np.bool_)
+        centre = float(logs.mean())
         squares = freedom * usual + float(((logs - centre) ** 2).sum())
         freedom += count - 1
         deviation = math.sqrt(squares / freedom)
@@ -285,49 +273,26 @@ def _measured(
         far = np.abs(logs - centre)
         unlike = [(names[places[i]], float(sizes[i])) for i in np.argsort(-far).tolist() if far[i] > beyond]
     medians = float(np.median(before[is_good])), float(np.median(after[is_good]))
-    size, ends = math.expm1(centre), (math.expm1(centre - width), math.expm1(centre + width))
+    size, low, high = (math.expm1(end) for end in (centre, centre - width, centre + width))
     if 0 in medians:
-        size = float(np.median(sizes[is_good]))
-        ends = (size, size)
-    change = Change(case, count, *medians, size, *ends, p, unlike, needs="an idle host")
-    if not calm.any():
-        return change
-    limit = student_quantile(FAIL_TAIL / 2 / tests, freedom) * error
-    word, needs = _word(case, (centre, width, p, good), limit)
-    return replace(change, word=word, needs=needs)
-
-
-def _word(case: Case, measured: tuple[float, float, float, int], limit: float) -> tuple[Word, str]:
-    """Return the word of a change, and what would decide an undecided one.
-
-    The change is known with half the width of its interval, its chance, and the number of hosts. Chance alone
-    makes no change beyond the *limit*.
-    """
-    size, width, chance, hosts = abs(measured[0]), *measured[1:]
-    if chance <= FAIL_TAIL and size > max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(hosts)):
-        if case.better == "neither":
-            return "changed", ""
-        return ("better" if (measured[0] > 0) == (case.better == "higher") else "worse"), ""
-    if size + width <= LEAST_LOSS:
-        return "unchanged", ""
-    # The errors shrink by the root of the number of repetitions at best: sessions and hosts also differ by nature.
-    ratios = [limit / size] if size >= LEAST_LOSS / math.sqrt(hosts) else []
-    ratios += [width / (LEAST_LOSS - size)] if size < LEAST_LOSS else []
-    times = math.ceil(max(min(ratios), 1.01) ** 2)
-    often = f"at least {times} times the" if times <= _MOST_TIMES else "far more"
-    return "undecided", f"{often} repetitions"
+        size = low = high = float(np.median(sizes[is_good]))
+    word: Word = "unchanged" if abs(centre) + width <= LEAST_LOSS else "undecided"
+    if p <= FAIL_TAIL and abs(centre) > max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(good)):
+        word = _word(case, is_worse=worse(centre, case.better) > 0)
+    word = word if calm.any() else "undecided"
+    needs = "" if word != "undecided" else "more repetitions" if calm.any() else "an idle host"
+    return Change(case, count, *medians, size, low, high, p, unlike, word, needs)
 
 
 def _hosts(
     changes: Sequence[Change], lost: Mapping[str, Sequence[Case]], new: Mapping[str, Sequence[Case]]
 ) -> list[Host]:
     """Return the hosts that changed unlike the others, the worst first."""
-    of: dict[str, list[tuple[Case, float]]] = {}
-    for change in changes:
-        for host, size in change.unlike:
-            of.setdefault(host, []).append((change.case, size))
-    hosts = []
-    for name in sorted({*of, *lost, *new}, key=natural):
-        worst_first = sorted(of.get(name, ()), key=lambda c: (-worse(c[1], c[0].better), c[0].name))
-        hosts.append(Host(name, worst_first, lost.get(name, ()), new.get(name, ())))
-    return sorted(hosts, key=lambda h: h.worst, reverse=True)
+    unlike = [(host, change.case, size) for change in changes for host, size in change.unlike]
+    unlike.sort(key=lambda c: (-worse(c[2], c[1].better), c[1].name))
+    of = {
+        host: [(case, size) for _, case, size in of_host]
+        for host, of_host in grouped(unlike, lambda c: c[0]).items()
+    }
+    hosts = [Host(name, of.get(name, ()), lost.get(name, ()), new.get(name, ())) for name in {*of, *lost, *new}]
+    return sorted(sorted(hosts, key=lambda h: natural(h.name)), key=lambda h: h.worst, reverse=True)
