@@ -19,9 +19,9 @@ from firsttouch import cli, paths
 from firsttouch.benchmarks import programs
 from firsttouch.campaign import host_check, timekeeper
 from firsttouch.clock import SYSTEM_CLOCK, Clock
+from firsttouch.fleet import verdict_log
+from firsttouch.fleet.measuring import CheckJudge
 from firsttouch.host import topology
-from firsttouch.judge import verdict_log
-from firsttouch.judge.measuring import CheckJudge
 from firsttouch.records import schema
 from firsttouch.systems import definition
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from firsttouch.campaign.journal import Entry, Journal, now
 from firsttouch.errors import BadInput
+from firsttouch.fleet import verdict_log
 from firsttouch.fleet.actions import Actions
-from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import append_log, schema
 from firsttouch.records.append_log import AppendLog

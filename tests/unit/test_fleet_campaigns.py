@@ -24,8 +24,8 @@ from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned, la
 from firsttouch.campaign.state import overview
 from firsttouch.cli.campaign import conclude
 from firsttouch.errors import BadInput
-from firsttouch.judge import verdict_log
-from firsttouch.judge.measuring import JobJudge
+from firsttouch.fleet import verdict_log
+from firsttouch.fleet.measuring import JobJudge
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record

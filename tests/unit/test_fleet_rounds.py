@@ -14,9 +14,10 @@ from firsttouch.campaign import campaigns, results, rounds, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, now
 from firsttouch.execution import slurm
-from firsttouch.judge import measuring, samples_table
+from firsttouch.fleet import measuring
+from firsttouch.fleet.measuring import JobJudge, Spent, spent
+from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged
-from firsttouch.judge.measuring import JobJudge, Spent, spent
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from firsttouch.judge import drift, history, samples_table, verdict_log
+from firsttouch.fleet import verdict_log
+from firsttouch.fleet.verdict_log import Logged
+from firsttouch.judge import drift, history, samples_table
 from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import store
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
@@ -244,7 +245,7 @@ class TestOffenders:
             "n4": ["pass", "suspect", "fail"],
             "n5": [],
         }
-        offenders = history.repeat_offenders({host: log(host, listed) for host, listed in words.items()})
+        offenders = verdict_log.repeat_offenders({host: log(host, listed) for host, listed in words.items()})
         assert [(o.host, o.fails, o.verdicts, o.verdict) for o in offenders] == [
             ("n3", 3, 6, "fail"),
             ("n2", 2, 5, "pass"),
@@ -262,6 +263,6 @@ class TestOffenders:
             "n3": log("n3", "copy", "triad", "copy", "triad"),
             "n4": log("n4", "copy", "copy", "copy", "copy", ""),
         }
-        (offender,) = history.repeat_offenders(logs)
+        (offender,) = verdict_log.repeat_offenders(logs)
         assert (offender.host, offender.fails, offender.open_verdicts, offender.first) == ("n1", 0, 4, 102.0)
         assert offender.reason == "undecided: copy: 30 % below"

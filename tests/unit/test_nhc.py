@@ -10,7 +10,7 @@ import pytest
 
 from factories.processes import captured, write_program
 from firsttouch import paths
-from firsttouch.judge import verdict_file
+from firsttouch.fleet import verdict_log
 from firsttouch.judge.verdict import Finding, HostVerdict
 
 CHECK = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
@@ -46,7 +46,7 @@ def write(folder, word, *, age=0, why="it is slow"):
         unjudged=0,
         missing=(),
     )
-    line = verdict_file.line(verdict, measured=time.time() - age)
+    line = verdict_log.line(verdict, measured=time.time() - age)
     (folder / verdict.host).write_text(line + "\n")
 
 
@@ -63,7 +63,7 @@ def test_a_pipe_in_place_of_a_verdict_blocks_neither_the_check_nor_the_next_verd
     status, message = check()
     assert (status, "is not a verdict" in message) == (1, True)
     verdict = HostVerdict(host=file.name, system="s", findings=(), unjudged=0, missing=())
-    verdict_file.write(verdict, time.time(), file)
+    verdict_log.write(verdict, time.time(), file)
     assert file.read_text().split()[0] == verdict.verdict
     assert check()[0] == 0
 

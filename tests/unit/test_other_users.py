@@ -11,8 +11,7 @@ import pytest
 from factories.users import OTHER, firsttouch_as_other, root_only, run_as_other, shared_folder
 from firsttouch.advice import saved
 from firsttouch.campaign.journal import Journal
-from firsttouch.fleet import exclusion
-from firsttouch.judge import verdict_file
+from firsttouch.fleet import exclusion, verdict_log
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import append_log, atomic_files, schema, store
 from firsttouch.records.schema import Record
@@ -57,7 +56,7 @@ def write_exclusions(_, folder):
 
 def write_verdict(_, folder):
     """Write a host's verdict."""
-    verdict_file.write(HostVerdict("n1", "s", (), unjudged=0, missing=()), 1.0, folder / "n1")
+    verdict_log.write(HostVerdict("n1", "s", (), unjudged=0, missing=()), 1.0, folder / "n1")
     return folder / "n1"
 
 

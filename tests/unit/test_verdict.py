@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from firsttouch.documents import parse_yaml
-from firsttouch.judge import verdict_file
+from firsttouch.fleet import verdict_log
 from firsttouch.judge.judging import judge, undecided
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status, status, worst
 from firsttouch.records.cases import Case
@@ -277,20 +277,20 @@ def test_a_verdict_file_is_one_line_without_shell_syntax(tmp_path_factory, reaso
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
     system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
     (verdict,) = judge(rates(1.0, status="invalid", reason=reason), system)
-    text = verdict_file.line(verdict, measured=1.0)
+    text = verdict_log.line(verdict, measured=1.0)
     assert text.startswith("invalid 1 n1 s ")
     assert re.fullmatch(r"[A-Za-z0-9 .,:;%/()=+_-]+", text)
 
 
 @given(st.text(), st.text())
 def test_a_verdict_file_has_its_words_in_their_places_whatever_the_names_are(host, system):
-    text = verdict_file.line(HostVerdict(host, system, (), 0, ()), measured=1.0)
+    text = verdict_log.line(HostVerdict(host, system, (), 0, ()), measured=1.0)
     assert re.fullmatch(r"\w+ 1 [A-Za-z0-9.,:;%/()=+_-]* [A-Za-z0-9.,:;%/()=+_-]* [A-Za-z0-9 .,:;%/()=+_-]*", text)
 
 
 def test_a_verdict_is_written_at_once(bandwidth, tmp_path):
     (verdict,) = judge(rates(1.0, 1.0), bandwidth)
-    verdict_file.write(verdict, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
+    verdict_log.write(verdict, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
     assert (tmp_path / "n1").read_text() == (tmp_path / "a" / "n1").read_text()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1"]
 

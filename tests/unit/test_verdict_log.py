@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from firsttouch.errors import BadInput
-from firsttouch.judge import verdict_log
+from firsttouch.fleet import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 
 LINE = {"time": 5.0, "host": "n1", "system": "s", "verdict": "pass", "reason": "", "source": "c"}

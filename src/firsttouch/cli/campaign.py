@@ -26,11 +26,11 @@ from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import coloured, say
 from firsttouch.fleet import drain
+from firsttouch.fleet.measuring import JobJudge, spent
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge.constants import MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.measuring import JobJudge, spent
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report

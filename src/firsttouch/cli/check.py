@@ -117,7 +117,7 @@ def _output_until(seconds: float, status: int) -> Iterator[None]:
 def _measure(args: argparse.Namespace) -> int:
     require_report()
     from firsttouch.campaign import host_check  # noqa: PLC0415
-    from firsttouch.judge.measuring import CheckJudge  # noqa: PLC0415
+    from firsttouch.fleet.measuring import CheckJudge  # noqa: PLC0415
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     system = load(args.system)

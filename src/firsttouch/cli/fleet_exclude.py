@@ -64,13 +64,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _found(settings: SiteSettings) -> Exclusions:
     """Return the hosts to avoid by the log of verdicts and the journal."""
-    from firsttouch.fleet import actions, exclusion  # noqa: PLC0415 - see run
-    from firsttouch.judge import verdict_log  # noqa: PLC0415 - see run
+    from firsttouch.fleet import (  # noqa: PLC0415 - see run
+        actions,
+        exclusion,
+        verdict_log,
+    )
 
-    if not verdict_log.folder().is_dir():
+    if not verdict_log.log_folder().is_dir():
         raise BadInput(
             f"no list is published in {exclusion.place(settings)}, and no verdict is logged in "
-            f"{verdict_log.folder()}: fleet.yaml's exclude.file names the site's list"
+            f"{verdict_log.log_folder()}: fleet.yaml's exclude.file names the site's list"
         )
     return exclusion.exclusions(actions.Actions(), settings)
 

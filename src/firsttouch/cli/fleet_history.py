@@ -16,7 +16,8 @@ from firsttouch.systems.definition import Undescribed
 from firsttouch.units import day, iso
 
 if TYPE_CHECKING:
-    from firsttouch.judge.history import Change, Offender
+    from firsttouch.fleet.verdict_log import Offender
+    from firsttouch.judge.history import Change
 
 #: Rows of a table (--json has all), and parts in a message.
 _SHOWN, _NAMED = 40, 5
@@ -39,7 +40,8 @@ def register(add_action: options.AddAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables, or the document."""
-    from firsttouch.judge import history, verdict_log  # noqa: PLC0415 - import numpy
+    from firsttouch.fleet import verdict_log  # noqa: PLC0415 - imports numpy
+    from firsttouch.judge import history  # noqa: PLC0415
     from firsttouch.judge.judging import judged  # noqa: PLC0415
 
     changes: list[Change] = []
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         changes = [c for fleet in fleets for c in history.changes(fleet, configurations)]
     elif args.part:
         raise BadInput("--part chooses changes of records: give the records, or a store of them")
-    offenders = history.repeat_offenders(verdict_log.read())
+    offenders = verdict_log.repeat_offenders(verdict_log.read())
     changes = [
         c
         for c in changes

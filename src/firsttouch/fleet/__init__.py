@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quarantine: which hosts are due, and bad hosts held in reservations, tested there, and released or drained.
 
-In: the log of verdicts, the site's settings, and what Slurm says. Out: reservations, jobs, drained hosts, and
-the journal ``fleet/actions.jsonl`` in the folder for results.
+In: verdicts, the site's settings, and what Slurm says. Out: the log of verdicts, reservations, jobs, drained
+hosts, and the journal ``fleet/actions.jsonl`` in the folder for results.
 
-Public: :mod:`screening` (which hosts are due), :mod:`drain`, :mod:`exclusion`, :class:`tending.Round`,
-:class:`actions.Actions`, and :func:`site_settings.load`.
+Public: :mod:`measuring` (the judge of those who measure), :mod:`verdict_log`, :mod:`screening` (which hosts are
+due), :mod:`drain`, :mod:`exclusion`, :class:`tending.Round`, :class:`actions.Actions`, and
+:func:`site_settings.load`.
 """

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.execution import slurm
+from firsttouch.fleet.verdict_log import shell_safe
 from firsttouch.host.emulation import HOST
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.judge.verdict_file import shell_safe
 
 #: Prefix of our drain reasons.
 OURS = "firsttouch: "

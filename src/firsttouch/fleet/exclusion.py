@@ -24,16 +24,15 @@ from firsttouch.campaign import campaigns
 from firsttouch.campaign.results import measured
 from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput
-from firsttouch.fleet import actions
+from firsttouch.fleet import actions, verdict_log
 from firsttouch.fleet.actions import Actions
+from firsttouch.fleet.measuring import campaign_findings
 from firsttouch.fleet.site_settings import Hold, SiteSettings, Why
+from firsttouch.fleet.verdict_log import Logged
 from firsttouch.host.emulation import HOST
 from firsttouch.host.host_lists import folded
-from firsttouch.judge import verdict_log
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.measuring import campaign_findings
 from firsttouch.judge.verdict import ORDER, Word, natural
-from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import atomic_files
 from firsttouch.systems.definition import load
 

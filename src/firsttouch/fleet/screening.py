@@ -23,11 +23,10 @@ from firsttouch.campaign.campaigns import Campaign
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
-from firsttouch.fleet import actions
+from firsttouch.fleet import actions, verdict_log
 from firsttouch.fleet.site_settings import Screening
-from firsttouch.judge import verdict_log
+from firsttouch.fleet.verdict_log import Logged
 from firsttouch.judge.verdict import natural
-from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import file_lock
 from firsttouch.systems.definition import System
 

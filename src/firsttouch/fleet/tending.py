@@ -29,10 +29,9 @@ from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
-from firsttouch.fleet import drain, exclusion, screening
+from firsttouch.fleet import drain, exclusion, screening, verdict_log
 from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
 from firsttouch.fleet.site_settings import SiteSettings
-from firsttouch.judge import verdict_log
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record

@@ -10,9 +10,7 @@ In: measurements of hosts and the references of a system. Out: the verdict of ea
 - ``event_limits``, ``common_loss``: counts of events, and a loss that most hosts share
 - ``findings``: the result, one table that pages and exports read
 - ``causes``, ``drift``: the causes of bad verdicts by causes.toml, and the configurations that explain them
-- ``verdict``, ``verdict_file``, ``verdict_log``: findings and verdicts of hosts, the last and all verdicts
-- ``measuring``: what campaigns and the check of a host ask of the judge, as they judge nothing themselves
+- ``verdict``: findings and verdicts of hosts
 - ``history``, ``comparison``, ``baseline``: changes of parts, two campaigns, and references learnt from a fleet
-- ``gains``: the gains of scenarios over the default run
 - ``constants``, ``statistics``: every constant with its source, and distributions, tests and intervals
 """

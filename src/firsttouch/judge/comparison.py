@@ -182,7 +182,7 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -
     several = len(host) / len(np.unique(host)) if len(host) else 1.0
     return _Side(
         value[hosts],
-        np.bincount(host, losses.count, minlength=count)[hosts],
+        np.bincount(host, losses.count, minlength=count).astype(np.float64)[hosts],
         (np.isfinite(loss) & (calm == 0))[hosts],
         session_noise(of_sessions, sessions)[0] ** 2 / several,
         max(losses.noise, losses.step / math.sqrt(12)) ** 2,
@@ -232,10 +232,10 @@ def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Change
     chosen = is_worse if is_worse.any() else is_apart
     shown = chosen if chosen.any() else np.ones(len(both), dtype=np.bool_)
     unlike = [(names[both[i]], float(sizes[i])) for i in np.flatnonzero(chosen).tolist()]
-    medians = (float(np.median(values[shown])) for values in (before, after, sizes))
-    ends, p = (float(sizes.min()), float(sizes.max())), float(not chosen.any())
+    was, now, size = (float(np.median(values[shown])) for values in (before, after, sizes))
+    low, high, p = float(sizes.min()), float(sizes.max()), float(not chosen.any())
     word: Word = _word(case, is_worse=bool(is_worse.any())) if chosen.any() else "unchanged"
-    return Change(case, len(both), *medians, *ends, p, [] if chosen.all() else unlike, word)
+    return Change(case, len(both), was, now, size, low, high, p, [] if chosen.all() else unlike, word)
 
 
 def _measured(

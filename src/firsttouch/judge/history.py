@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When parts of hosts changed and by how much, and which hosts fail again and again.
+"""When parts of hosts changed, and by how much.
 
 The sessions of each part are divided into stretches by the change detector of verdicts
 (:func:`firsttouch.judge.levels.stretches`). A change needs three sessions on both sides, so one or two disturbed
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.parts import Series
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change
-from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import GAP
 from firsttouch.units import day, iso
@@ -43,8 +42,6 @@ _LASTING = 2 * FEWEST_SESSIONS - 1
 _LEAST = LEAST_LOSS / 5
 #: Settings that are named, and hosts of an update that are looked at to name them.
 _NAMED, _LOOKED_AT = 3, 200
-#: The fewest verdicts in a row by which a host stays undecided or suspect.
-FEWEST_OPEN = 4
 
 
 class Change(Struct, frozen=True):
@@ -259,51 +256,3 @@ def _causes(change: Change, configurations: Mapping[str, Sequence[Configuration]
     common = [text for text, count in sorted(counts.items()) if 2 * count > len(hosts)]
     more = [f"{len(common) - _NAMED} more settings"] if len(common) > _NAMED else []
     return (*common[:_NAMED], *more)
-
-
-# ----------------------------------------------------------------------
-# Hosts that fail again and again
-
-
-class Offender(Struct, frozen=True):
-    """A *host* of a *system* that failed again after it had passed, or that stays undecided or suspect.
-
-    *fails* counts the times that it began to fail, *open_verdicts* the newest verdicts in a row that are undecided
-    or suspect for the same part (0: fewer than :data:`FEWEST_OPEN`), out of all *verdicts*. *first* and *last*
-    are the verdicts that count (s since 1970). *reason* is that of the last one, *verdict* the newest verdict.
-    """
-
-    host: str
-    system: str
-    fails: int
-    open_verdicts: int
-    verdicts: int
-    first: float
-    last: float
-    reason: str
-    verdict: str
-
-
-def repeat_offenders(logs: Mapping[str, Sequence[Logged]]) -> list[Offender]:
-    """Return the hosts that failed, passed, and failed again, and those that stay undecided or suspect.
-
-    The most frequent are first; *logs* are by host.
-    """
-    offenders = []
-    for host, lines in logs.items():
-        decided = [line for line in lines if line.verdict in {"pass", "fail"}]
-        fails = [line for line in decided if line.verdict == "fail"]
-        words = ["pass", *(line.verdict for line in decided)]
-        begins = sum(pair == ("pass", "fail") for pair in pairwise(words))
-        newest = list(takewhile(lambda line: line.verdict in {"undecided", "suspect"}, reversed(lines)))
-        newest = [line for line in newest if _subject(line) == _subject(newest[0])]
-        still_open = newest[::-1] if len(newest) >= FEWEST_OPEN else []
-        if counted := still_open or (fails if begins > 1 else []):
-            figures = (begins if begins > 1 else 0, len(still_open), len(lines), counted[0].time, counted[-1].time)
-            offenders.append(Offender(host, counted[-1].system, *figures, counted[-1].reason, lines[-1].verdict))
-    return sorted(offenders, key=lambda o: (-o.fails, -o.open_verdicts, -o.last, o.host))
-
-
-def _subject(line: Logged) -> str:
-    """Return the part or metric of a reason: ``undecided: PART: why``."""
-    return ": ".join(line.reason.split(": ")[1:2])

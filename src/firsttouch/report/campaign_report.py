@@ -19,11 +19,11 @@ from firsttouch.campaign.state import Gap, State, dumps, listed, merged, overvie
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import one_line
 from firsttouch.execution.progress import say
-from firsttouch.judge import verdict_file, verdict_log
+from firsttouch.fleet import verdict_log
+from firsttouch.fleet.measuring import campaign_findings
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import undecided_cases
-from firsttouch.judge.measuring import campaign_findings
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
@@ -96,7 +96,7 @@ def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> N
             try:
                 verdict_log.publish(verdict, when, campaign_state.campaign.name)
             except OSError as error:
-                say(f"firsttouch: {verdict_file.folder()}: {error.strerror}: the verdicts are only in the report")
+                say(f"firsttouch: {verdict_log.folder()}: {error.strerror}: the verdicts are only in the report")
                 return
 
 

@@ -17,7 +17,8 @@ from msgspec.structs import asdict
 
 from firsttouch.campaign.results import missing
 from firsttouch.campaign.state import State
-from firsttouch.judge import drift, judging, samples_table, verdict_log
+from firsttouch.fleet import verdict_log
+from firsttouch.judge import drift, judging, samples_table
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
@@ -123,7 +124,7 @@ class CheckJudge(Struct, frozen=True):
 
     def blamed(self, host: str, since: float) -> dict[str, list[str]]:
         """Return the reasons of bad verdicts *since* a time (s since 1970), of a *host* and of some others."""
-        logs = verdict_log.read(sample=verdict_log.Sample(host))
+        logs = verdict_log.read(sample_with=host)
         return {
             name: [
                 line.reason

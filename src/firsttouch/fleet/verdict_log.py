@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdicts of hosts in files: the last one of each host for shells, and the log of all of them.
+
+The last verdict is one line, ``WORD TIME HOST SYSTEM TEXT``, in a file with the name of the host. TIME is in
+seconds since 1970. TEXT has no quotes or other characters that a shell interprets.
+
+The log, ``log/HOST.jsonl`` in the same folder, has a JSON line for each measurement. A host's file has one writer
+at a time: the host's own job, or the job that collects. A lock keeps two of them apart where the file system has
+locks. Others may have written to the folder, so a line counts only if it has all values in their types, and the
+name of the file's host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from firsttouch import paths
+from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
+from firsttouch.errors import BadInput
+from firsttouch.execution.progress import say
+from firsttouch.host.emulation import HOST
+from firsttouch.judge.verdict import HostVerdict, Word
+from firsttouch.records import append_log, atomic_files, file_lock
+
+#: Most characters of TEXT, and of a reason or a source.
+_LONGEST = 400
+#: The end of a host's log that is read (bytes): some thousands of verdicts.
+_MOST_BYTES = 1 << 20
+#: Read in a moment: about so many hosts, evenly spaced among all, and the end of the log of each (bytes).
+_SAMPLED, _SAMPLE_BYTES = 250, 1 << 13
+#: The fewest verdicts in a row by which a host stays undecided or suspect.
+FEWEST_OPEN = 4
+
+
+def folder() -> Path:
+    """Return the folder of the last verdicts, one file per host: FIRSTTOUCH_VERDICTS, or one below the results."""
+    return Path(os.environ.get("FIRSTTOUCH_VERDICTS") or paths.results() / "verdicts").absolute()
+
+
+def log_folder() -> Path:
+    """Return the folder of the logs."""
+    return folder() / "log"
+
+
+def publish(verdict: HostVerdict, measured: float, source: str, *files: Path) -> None:
+    """Write the verdict of a measurement to the host's verdict file and to *files*, and append it to the log.
+
+    *measured* is the time of the measurement (seconds since 1970), *source* its campaign or files. Raises BadInput
+    if *verdict* has no name of a host, OSError if a verdict file cannot be written. A log that cannot be written,
+    such as another user's, is only reported.
+    """
+    _check_name(verdict)
+    write(verdict, measured, *files, folder() / verdict.host)
+    try:
+        append(verdict, measured, source)
+    except OSError as error:
+        file = error.filename or log_folder()
+        say(f"firsttouch: {file}: {error.strerror}: the log has no line for {verdict.host}")
+
+
+def _check_name(verdict: HostVerdict) -> None:
+    if not HOST.fullmatch(verdict.host):
+        raise BadInput(f"{verdict.host!r} is not the name of a host: its verdict is not logged")
+
+
+# ----------------------------------------------------------------------
+# The last verdict
+
+
+def shell_safe(text: str) -> str:
+    """Return *text* with an underscore in place of each character that a shell may interpret."""
+    return re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", text)
+
+
+def line(verdict: HostVerdict, measured: float) -> str:
+    """Return the line of a verdict's file, without its newline; *measured* is in seconds since 1970."""
+    host, system = (shell_safe(name).replace(" ", "_") for name in (verdict.host, verdict.system))
+    return f"{verdict.verdict} {int(measured)} {host} {system} {shell_safe(verdict.outcome())[:_LONGEST]}"
+
+
+def write(verdict: HostVerdict, measured: float, *files: Path) -> None:
+    """Write the verdict of a measurement at the time *measured* to each of *files* without a later one."""
+    for file in files:
+        if _time_in(file) <= int(measured):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Whatever stands there is replaced: to write into a FIFO would block.
+            with atomic_files.replacing(file) as partial:
+                partial.write_text(line(verdict, measured) + "\n", encoding="utf-8")
+
+
+def _time_in(file: Path) -> int:
+    """Return the time of the verdict in a file; 0 if there is none, or if it is damaged or in the future."""
+    try:
+        stated = int(file.read_bytes().split()[1]) if file.is_file() else 0
+    except (OSError, IndexError, ValueError):
+        return 0
+    return stated if stated <= time.time() else 0
+
+
+# ----------------------------------------------------------------------
+# The log
+
+
+class Logged(Struct, frozen=True):
+    """A verdict of a *host* of a *system*: the *time* of the measurement (seconds since 1970), why, and by what.
+
+    *source* is a campaign or the files that were judged. *reason* is "" for a host that passes.
+    """
+
+    time: float
+    host: str
+    system: str
+    verdict: Word
+    reason: str
+    source: str
+
+
+_DECODER = msgspec.json.Decoder(Logged)
+
+
+def append(verdict: HostVerdict, measured: float, source: str, to: Path | None = None) -> None:
+    """Append the verdict of a measurement to its host's log in the folder *to* (default: :func:`log_folder`).
+
+    A line that the log has already is not appended again, nor is the verdict of a host that was not measured
+    (*measured* is 0). Raises BadInput if *verdict* has no name of a host, OSError if the log cannot be written.
+    """
+    _check_name(verdict)
+    if measured <= 0:
+        return
+    texts = (verdict.host, verdict.system, verdict.verdict, verdict.why()[:_LONGEST], source[:_LONGEST])
+    logged = Logged(round(measured, 3), *texts)
+    file = (to or log_folder()) / f"{verdict.host}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a file system without locks
+            stack.enter_context(file_lock.locked(file))
+        if logged not in _logged(append_log.end_of(file, _MOST_BYTES), verdict.host, SYSTEM_CLOCK.time()):
+            append_log.append(file, msgspec.json.encode(logged).decode() + "\n")
+
+
+def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, sample_with: str = "") -> dict[str, list[Logged]]:
+    """Return the verdicts of each host in the folder *of* (default: :func:`log_folder`), sorted by time.
+
+    With *sample_with*, only the newest of this host and of some others are read.
+
+    A measurement counts once: of several verdicts of one time and source, the one that was appended last counts,
+    such as the fleet's after that of the host's own job. Foreign files and lines are left out. The result is empty
+    if there is no such folder.
+    """
+    logs: dict[str, list[Logged]] = {}
+    for host, lines in _ends(of or log_folder(), sample_with):
+        last: dict[tuple[float, str], Logged] = {}
+        for logged in _logged(lines, host, clock.time()):
+            last.pop((logged.time, logged.source), None)
+            last[logged.time, logged.source] = logged
+        if last:
+            logs[host] = sorted(last.values(), key=lambda logged: logged.time)
+    return logs
+
+
+def _ends(of: Path, sample_with: str) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield each host with a log in the folder *of*, in order, and the lines at the end of its log."""
+    try:
+        entries = sorted(os.scandir(of), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    if sample_with:
+        step = max(1, math.ceil(len(entries) / _SAMPLED))
+        entries = [e for i, e in enumerate(entries) if i % step == 0 or e.name == f"{sample_with}.jsonl"]
+    for entry in entries:
+        host, _, suffix = entry.name.rpartition(".")
+        if suffix == "jsonl" and HOST.fullmatch(host) and entry.is_file():
+            with contextlib.suppress(OSError):  # of another user
+                yield host, append_log.end_of(Path(entry.path), _SAMPLE_BYTES if sample_with else _MOST_BYTES)
+
+
+def _logged(lines: Sequence[bytes], host: str, now: float) -> Iterator[Logged]:
+    """Yield the verdicts of a *host* among *lines*, in their order."""
+    for text in lines:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            logged = _DECODER.decode(text)
+            if logged.host == host and 0 < logged.time <= now + MOST_SKEW:
+                yield logged
+
+
+# ----------------------------------------------------------------------
+# Hosts that fail again and again
+
+
+class Offender(Struct, frozen=True):
+    """A *host* of a *system* that failed again after it had passed, or that stays undecided or suspect.
+
+    *fails* counts the times that it began to fail, *open_verdicts* the newest verdicts in a row that are undecided
+    or suspect for the same part (0: fewer than :data:`FEWEST_OPEN`), out of all *verdicts*. *first* and *last*
+    are the verdicts that count (s since 1970). *reason* is that of the last one, *verdict* the newest verdict.
+    """
+
+    host: str
+    system: str
+    fails: int
+    open_verdicts: int
+    verdicts: int
+    first: float
+    last: float
+    reason: str
+    verdict: str
+
+
+def repeat_offenders(logs: Mapping[str, Sequence[Logged]]) -> list[Offender]:
+    """Return the hosts that failed, passed, and failed again, and those that stay undecided or suspect.
+
+    The most frequent are first; *logs* are by host.
+    """
+    offenders = []
+    for host, log in logs.items():
+        decided = [logged for logged in log if logged.verdict in {"pass", "fail"}]
+        fails = [logged for logged in decided if logged.verdict == "fail"]
+        begins = sum(
+            pair == ("pass", "fail") for pair in pairwise(["pass", *(logged.verdict for logged in decided)])
+        )
+        newest = list(takewhile(lambda logged: logged.verdict in {"undecided", "suspect"}, reversed(log)))
+        newest = [logged for logged in newest if _subject(logged) == _subject(newest[0])]
+        still_open = newest[::-1] if len(newest) >= FEWEST_OPEN else []
+        if counted := still_open or (fails if begins > 1 else []):
+            figures = (begins if begins > 1 else 0, len(still_open), len(log), counted[0].time, counted[-1].time)
+            offenders.append(Offender(host, counted[-1].system, *figures, counted[-1].reason, log[-1].verdict))
+    return sorted(offenders, key=lambda o: (-o.fails, -o.open_verdicts, -o.last, o.host))
+
+
+def _subject(logged: Logged) -> str:
+    """Return the part or metric of a reason: ``undecided: PART: why``."""
+    return ": ".join(logged.reason.split(": ")[1:2])
