@@ -8,7 +8,9 @@ import random
 
 import pytest
 
+from factories.processes import REFRAME, captured
 from firsttouch.records import perflogs
+from firsttouch.records.cases import Case
 
 OLD = (
     "2020-10-07T10:06:48+01:00|reframe 3.2-dev2 (rev: 84ce07dc)|IMB_Biband on alaska:ib using imb|jobid=8306|"
@@ -55,6 +57,67 @@ def test_the_forms_of_reframe_3_and_4(tmp_path):
     # Two jobs that end at once may write into one line.
     lines = [f"{folder / name}: not a row of a performance log" for name in ("IMB.log:2", "Stream.log:4")]
     assert [str(u.error) for u in unread] == lines
+
+
+CHECKS = """\
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.builtins import parameter, performance_function, sanity_function
+
+
+@rfm.simple_test
+class Stream(rfm.RunOnlyRegressionTest):
+    size = parameter([2])
+    valid_systems = valid_prog_environs = ["*"]
+    executable = "echo"
+    reference = {"lab:cpu": {"triad": (90, -0.1, None, "GB/s")}}
+
+    @sanity_function
+    def ran(self):
+        return True
+
+    @performance_function("GB/s")
+    def triad(self):
+        return 90.5
+"""
+SITE = """\
+site_configuration = {
+    "systems": [{"name": "lab", "hostnames": [".*"], "partitions": [
+        {"name": "cpu", "scheduler": "local", "launcher": "local", "environs": ["builtin"]}]}],
+    "environments": [{"name": "builtin"}],
+    "storage": [{"enable": True, "sqlite_db_file": "./results.db"}],
+    "logging": [{"handlers_perflog": [{
+        "type": "filelog", "prefix": "%(check_system)s/%(check_partition)s", "level": "info", "basedir": "../logs",
+        "format": "%(check_job_completion_time)s|%(check_display_name)s|%(check_environ)s|%(check_num_tasks)s"
+        "|%(check_job_nodelist)s|%(check_perfvalues)s",
+        "format_perfvars": "%(check_perf_value)s|%(check_perf_unit)s|%(check_perf_lower_thres)s|",
+        "datefmt": "%FT%T%:z",
+    }]}],
+}
+"""
+
+
+def test_stored_sessions_of_reframe_give_what_its_logs_give(tmp_path):
+    """Neither the host nor the number of a repetition that ReFrame adds to a name makes another case."""
+    (tmp_path / "checks.py").write_text(CHECKS)
+    (tmp_path / "site.py").write_text(SITE)
+    argv = [REFRAME, "-C", "site.py", "--prefix", "out", "-c", "checks.py", "-r"]
+    for option in ("--repeat=2", "--distribute=all"):
+        done = captured([*argv, option], cwd=tmp_path, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+    records, unread, several = perflogs.read([tmp_path / "results.db"])
+    logged, *_ = perflogs.read([tmp_path / "logs"])
+    assert (len(records), unread, several) == (3, [], 0)
+    assert [Case.of(r) for r in records] == 3 * [Case.of(logged[0])]
+    (triad,) = {(r.check, r.metric, r.value, r.unit, r.better, r.system, r.partition) for r in records}
+    assert triad == ("log.Stream", "triad", 90.5, "GB/s", "higher", "lab", "cpu")
+    assert {r.parameters["test"] for r in records} == {"%size=2"}
+    assert [(r.host, r.time[:19]) for r in records] == [(r.host, r.time[:19]) for r in logged]
+    # A folder's database repeats its logs.
+    assert len(perflogs.read([tmp_path])[0]) == len(logged)
+    (tmp_path / "broken.db").write_bytes((tmp_path / "results.db").read_bytes()[:5000])
+    (problem,) = perflogs.read([tmp_path / "broken.db"])[1]
+    assert "broken.db: " in str(problem.error)
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,10 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "RECORDS_OR_DIR",
         "help": "records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
     },
-    "--perflogs": {"action": "store_true", "help": "the paths hold ReFrame's performance logs, of any checks"},
+    "--perflogs": {
+        "action": "store_true",
+        "help": "the paths hold ReFrame's performance logs or stored sessions, of any checks",
+    },
     "--max-age": {"type": age, "metavar": "TIME", "help": "leave out older records, such as 90d"},
     "--records": {"type": Path, "metavar": "FILE", "help": "append the records to this JSON-lines file"},
     "--xml": {"type": Path, "metavar": "FILE", "help": "an hwloc XML file instead of this host"},

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records from ReFrame's performance logs, of any check: each performance variable is a case.
+"""Records from ReFrame's performance logs or stored sessions, of any check: each performance variable is a case.
 
 ReFrame 4 writes the names of the columns first, with a row for each variable or with all variables in one row.
 ReFrame 3 writes ``TIME|reframe V|NAME on SYSTEM:PARTITION using ENVIRONMENT|jobid=N|VARIABLE=VALUE|UNIT|…``. The
 partition stands for the host where a log does not name hosts. Rows of jobs on several hosts are left out.
+
+ReFrame 4's database of stored sessions (``results.db``, SQLite) repeats what is in the logs: it is read if it is
+named itself, and not as a part of a folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -27,11 +33,20 @@ _OLD = re.compile(
 )
 _TIME = r"(s|sec|seconds?|m?secs?|[mun]s|[un]secs?|t\[[un]?secs?\]|min|minutes?|h|hours?|d|days?)"
 _PER_TIME = re.compile(r".*(/(s|sec|second|min|minute|h|hour|d|day)|flops?|gups)", re.IGNORECASE)
+#: The first bytes of a database of SQLite (its "Database File Format", 1.3.1).
+_SQLITE = b"SQLite format 3\0"
+#: What is read of a stored test case.
+_COLUMNS = {
+    *("display_name", "environ", "job_completion_time_unix", "job_nodelist", "num_tasks", "partition", "system"),
+}
 _NOTHING = {"", "null", "None", "nan"}
 
 
 def read(paths: Sequence[Path]) -> tuple[list[Record], list[Unread], int]:
-    """Return the records of logs below *paths*, what cannot be read, and how many values are of several hosts."""
+    """Return the records of logs below *paths*, what cannot be read, and how many values are of several hosts.
+
+    A path may also be a database of stored sessions.
+    """
     records: list[Record] = []
     unread: list[Unread] = []
     several = 0
@@ -39,11 +54,13 @@ def read(paths: Sequence[Path]) -> tuple[list[Record], list[Unread], int]:
     for file in files:
         wrong: list[BadInput] = []
         try:
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            unread.append(Unread(BadInput(str(error.strerror), file=file)))
+            with file.open("rb") as stream:
+                stored = stream.read(len(_SQLITE)) == _SQLITE
+            rows = _sessions(file) if stored else _rows(file.read_text("utf-8", errors="replace").splitlines())
+        except (OSError, sqlite3.Error, LookupError, ValueError, TypeError, AttributeError) as error:
+            unread.append(Unread(BadInput(str(getattr(error, "strerror", None) or error), file=file)))
             continue
-        for number, row in _rows(lines):
+        for number, row in rows:
             try:
                 values = list(_records(_complete(row, file)))
             except BadInput as error:
@@ -54,6 +71,22 @@ def read(paths: Sequence[Path]) -> tuple[list[Record], list[Unread], int]:
         if wrong:
             unread.append(Unread(wrong[0], len(wrong)))
     return records, unread, several
+
+
+def _sessions(file: Path) -> list[tuple[int, dict[str, str]]]:
+    """Return a row for each value of each test case in a database, with the number of its session."""
+    rows = []
+    with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        stored = database.execute("SELECT json_blob FROM sessions ORDER BY session_start_unix").fetchall()
+    for number, (text,) in enumerate(stored, 1):
+        session = json.loads(text)
+        version = {"version": session["session_info"]["version"]}
+        for case in (case for run in session["runs"] for case in run["testcases"]):
+            row = {key: str(value) for key, value in case.items() if key in _COLUMNS} | version
+            for name, (value, _, lower, upper, unit, *_) in case["perfvalues"].items():
+                facts = {"var": name, "value": value, "lower_thres": lower, "upper_thres": upper, "unit": unit}
+                rows.append((number, row | {f"perf_{key}": str(fact) for key, fact in facts.items()}))
+    return rows
 
 
 def _rows(lines: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -89,7 +122,8 @@ def _records(row: Mapping[str, str]) -> Iterator[Record | None]:
     several = bool(re.search(r"[\[\],]", host := row.get("job_nodelist", row["partition"]).strip("[]'\"")))
     name, *parameters = row["name"].split(" ")
     facts = {
-        "test": " ".join(parameters),
+        # ReFrame adds %.nid=HOST and %.repeat_no=N, which are no parameters of a check.
+        "test": " ".join(p for p in parameters if not p.startswith("%.")),
         "environ": row.get("environ", ""),
         "num_tasks": row.get("num_tasks", ""),
     }
