@@ -20,23 +20,26 @@ class scaling(ScenarioCheck):  # noqa: N801
     scenario = parameter(cases().scenarios(single=True))
 
 
-@rfm.simple_test
-class weak_scaling(FirstTouchCheck):  # noqa: N801
-    """Reads per second of one process and of several unbound processes, excluding the loading of the index.
+# ReFrame warns of a parameter without values.
+if cases().weak_scaling():
 
-    ``-S weak_scaling.reads_per_thread=N`` sets the number of reads (pairs) per thread; ``-S index_cache=STATE``
-    sets the state of the page cache before each run.
-    """
+    @rfm.simple_test
+    class weak_scaling(FirstTouchCheck):  # noqa: N801
+        """Reads per second of one process and of several unbound processes, excluding the loading of the index.
 
-    tags = {"scaling"}
-    aligner = parameter(cases().aligners())
-    scenario = parameter(cases().weak_scaling())
-    dataset = variable(str, value="lambda")
-    index_cache = variable(str, value=profiles.index_cache())
-    reads_per_thread = variable(int, value=10_000)
+        ``-S weak_scaling.reads_per_thread=N`` sets the number of reads (pairs) per thread;
+        ``-S index_cache=STATE`` sets the state of the page cache before each run.
+        """
 
-    @run_after("init")
-    def set_command(self):
-        self.descr = f"throughput of {self.aligner}, {self.scenario}, {self.reads_per_thread} reads per thread"
-        self.command = ["run", self.scenario, "--aligner", self.aligner, "--dataset", self.dataset]
-        self.command += ["--reads-per-thread", str(self.reads_per_thread), "--index-cache", self.index_cache]
+        tags = {"scaling"}
+        aligner = parameter(cases().aligners())
+        scenario = parameter(cases().weak_scaling())
+        dataset = variable(str, value="lambda")
+        index_cache = variable(str, value=profiles.index_cache())
+        reads_per_thread = variable(int, value=10_000)
+
+        @run_after("init")
+        def set_command(self):
+            self.descr = f"throughput of {self.aligner}, {self.scenario}, {self.reads_per_thread} reads per thread"
+            self.command = ["run", self.scenario, "--aligner", self.aligner, "--dataset", self.dataset]
+            self.command += ["--reads-per-thread", str(self.reads_per_thread), "--index-cache", self.index_cache]

@@ -285,6 +285,16 @@ def test_a_system_of_the_site_without_a_file_is_one_line(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("firsttouch: error: no system 'mycluster': there are ")
 
 
+def test_variables_that_a_user_sets_hold_and_small_efforts_warn_of_nothing(tmp_path):
+    argv = [REFRAME, "-c", paths.ROOT / "reframe", "--describe", "-n", "^contention", "--system", "local"]
+    argv += ["-S", "contention.time_limit=10m", "-S", "contention.repetitions=2"]
+    env = {**os.environ, "RFM_CONFIG_FILES": str(paths.SETTINGS), "FIRSTTOUCH_EFFORT": "quick"}
+    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    described = {check["name"]: check for check in json.loads(done.stdout)}
+    assert [described["contention"][key] for key in ("time_limit", "repetitions")] == [600, 2]
+    assert "WARNING" not in done.stdout + done.stderr
+
+
 def test_stream_is_built_by_spack_from_our_recipe(tmp_path):
     check = paths.ROOT / "contrib" / "reframe" / "stream_by_spack.py"
     argv = [REFRAME, "-c", check, "--dry-run", "--system", "local", "-S", "array_size=1000"]

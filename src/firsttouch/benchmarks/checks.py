@@ -245,7 +245,6 @@ class AspectCheck(FirstTouchCheck):
         test, here = self.test, cases()
         self.descr = test.title(here)
         self.command = ["measure", self.aspect, *test.options(here)]
-        self.repetitions, self.time_limit = test.repetitions, test.time_limit
         self.least_records = test.least_records(here)
         if reason := test.refused(here):
             self.skip(reason)
@@ -262,7 +261,11 @@ def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:
     for aspect, benchmark in measure.aspects().items():
         for test in benchmark.tests:
             production = {"production"} if benchmark.validates and "cross-check" not in test.tags else set()
-            body = {"aspect": aspect, "test": test, "tags": {aspect, *test.tags, *production}}
+            body = {
+                **{"aspect": aspect, "test": test, "tags": {aspect, *test.tags, *production}},
+                # As the class's own, so that -S may set them.
+                **{"repetitions": test.repetitions, "time_limit": test.time_limit},
+            }
             yield make_test(test.name, (AspectCheck,), body, module=module)
 
 
