@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -20,8 +21,16 @@ class CannotBuild(Exception):
     """A requirement is missing or a step failed; the message is one line."""
 
 
-def sources(suite: str, components: Sequence[str]) -> list[str]:
-    """Return apt source lines for *suite* on the mirrors that this host uses; raises CannotBuild."""
+def sources(suite: str, components: Sequence[str], snapshot: str = "") -> list[str]:
+    """Return apt source lines for *suite* at the address *snapshot*, or on the mirrors that this host uses.
+
+    A snapshot, ``…/debian/DATE``, is out of date by design. Security updates are in ``…/debian-security/DATE``.
+    Raises CannotBuild.
+    """
+    if snapshot:
+        security = re.sub(r"/debian(?=/|$)", "/debian-security", snapshot)
+        places = ((snapshot, ""), (security, "-security"))
+        return [f"deb [check-valid-until=no] {at} {suite}{ending} {' '.join(components)}" for at, ending in places]
     if shutil.which("apt-get") is None:
         raise CannotBuild("apt-get is not on PATH: this host is not Debian (another profile needs none)")
     lines = []
@@ -36,9 +45,8 @@ def sources(suite: str, components: Sequence[str]) -> list[str]:
     return lines
 
 
-def root(store: Path, suite: str, components: Sequence[str], packages: Sequence[str], say: Say) -> Path:
-    """Return the folder in *store* with the root file system of *suite* and *packages*; create it if necessary."""
-    lines = sources(suite, components)
+def root(store: Path, lines: Sequence[str], suite: str, packages: Sequence[str], say: Say) -> Path:
+    """Return the folder in *store* with a root file system of *suite*, from the apt sources *lines*; create it."""
     key = hashlib.sha256("\n".join([*lines, *sorted(packages)]).encode()).hexdigest()[:16]
     folder = store / f"root-{suite}-{key}"
     if folder.is_dir():

@@ -31,6 +31,7 @@ from typing import Any, BinaryIO
 
 import sbom
 from debian import CannotBuild, call, root
+from debian import sources as apt_sources
 from definitions import definition
 from programs import HERE, IMAGES, PACKAGES, Programs, add_options, chosen, sources
 
@@ -68,6 +69,8 @@ def main() -> int:
                 print(definition(name), end="")
             return 0
         programs = chosen(args)
+        if programs.snapshot and args.base:
+            raise CannotBuild("--snapshot and --base exclude each other: a base has its own packages")
         check_host(args.base)
         os.environ.setdefault("SOURCE_DATE_EPOCH", str(_date()))
         with alone(start):
@@ -154,7 +157,7 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
     packages = programs.debian(name)
     origin = build_info.of(ROOT, programs.target)
     build_image = _build_image(origin, programs, base, start)
-    run_base = base or str(_root(packages, start))
+    run_base = base or str(_root(packages, programs.snapshot, start))
     say(f"{name}: building the run image on {run_base}", start)
     image = output / f"{name}.sif"
     with (
@@ -198,7 +201,7 @@ def _build_image(origin: build_info.Origin, programs: Programs, base: str, start
         say(f"reusing the build image {image.name}", start)
         return image
     wheels = _wheels(start, programs.mirror)
-    build_base = base or str(_root(packages, start))
+    build_base = base or str(_root(packages, programs.snapshot, start))
     software = f"firsttouch {origin.version} {origin.revision} for {origin.target}"
     say(f"building the build image on {build_base}: {software}", start)
     with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
@@ -223,9 +226,10 @@ def _build_image(origin: build_info.Origin, programs: Programs, base: str, start
     return image
 
 
-def _root(packages: Sequence[str], start: float) -> Path:
-    debian = PACKAGES["debian"]
-    return root(STORE, debian["suite"], debian["components"], packages, lambda text: say(text, start))
+def _root(packages: Sequence[str], snapshot: str, start: float) -> Path:
+    suite = PACKAGES["debian"]["suite"]
+    lines = apt_sources(suite, PACKAGES["debian"]["components"], snapshot)
+    return root(STORE, lines, suite, packages, lambda text: say(text, start))
 
 
 def _based(base: str) -> dict[str, str]:

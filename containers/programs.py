@@ -35,6 +35,7 @@ class Programs:
 
     *profile* is one of spack-env/, or none for Debian packages; *target* is archspec's name of the instruction
     set. *spack*, *recipes* and *mirror* are folders, or None if not needed. *only* limits the Spack packages.
+    *snapshot* is the address of Debian's packages, or empty for the host's mirror.
     """
 
     profile: str
@@ -43,6 +44,7 @@ class Programs:
     recipes: Path | None = None
     mirror: Path | None = None
     only: tuple[str, ...] = ()
+    snapshot: str = ""
 
     @property
     def label(self) -> str:
@@ -104,6 +106,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--only", type=stack.names, default=[], metavar="NAME,...", help="limit the Spack packages"
     )
     parser.add_argument("--target", help="instruction set by archspec's name (default: generic)")
+    parser.add_argument(
+        "--snapshot",
+        default="",
+        metavar="URL",
+        help="take Debian from here, such as …/debian/20260301T000000Z (default: this host's mirror)",
+    )
 
 
 def chosen(args: argparse.Namespace) -> Programs:
@@ -120,7 +128,7 @@ def _chosen(args: argparse.Namespace) -> Programs:
             raise CannotBuild("--mirror and --only are of Spack: give --spack PROFILE as well")
         target = args.target or platform.machine()
         stack.family(target)
-        return Programs("none", target)
+        return Programs("none", target, snapshot=args.snapshot)
     stack.check_spack(args.spack)
     target = stack.target(argparse.Namespace(target=args.target, system=None))
     stack.family(target)
@@ -134,4 +142,4 @@ def _chosen(args: argparse.Namespace) -> Programs:
     for folder in folders:
         if folder is not None and set(",:") & set(str(folder)):
             raise CannotBuild(f"{folder}: Apptainer cannot bind a folder with a comma or a colon in its name")
-    return Programs(args.spack, target, *folders, only=tuple(args.only))
+    return Programs(args.spack, target, *folders, only=tuple(args.only), snapshot=args.snapshot)

@@ -151,6 +151,17 @@ def test_programs_of_debian(tmp_path):
     assert programs.locked(tmp_path, "aligners") == "none"
 
 
+def test_debian_comes_from_a_snapshot_of_one_date():
+    address = "https://snapshot.example/archive/debian/20260301T000000Z"
+    programs = options("--snapshot", address)
+    lines = load_script("debian", CONTAINERS).sources("bookworm", ["main", "non-free"], programs.snapshot)
+    security = address.replace("debian", "debian-security")
+    assert lines == [
+        f"deb [check-valid-until=no] {address} bookworm main non-free",
+        f"deb [check-valid-until=no] {security} bookworm-security main non-free",
+    ]
+
+
 @pytest.mark.parametrize(
     ("argv", "reason"),
     [
