@@ -120,7 +120,7 @@ def test_a_session_clears_only_the_pus_that_it_has_measured():
     # Nor does another slow core among others.
     blaming = record("n1", 1.0, day=3, pu=3, loss=0.4, measured_pus="0-31")
     (verdict,) = judge([slow, others, blaming], Undescribed("s"))
-    assert {f.case["pu"] for f in verdict.findings if f.verdict == "fail"} == {3, 37}
+    assert {f.case.parameters["pu"] for f in verdict.findings if f.verdict == "fail"} == {3, 37}
     for clear in (record("n1", 0.0, day=4), record("n1", 0.0, day=4, measured_pus="32-63")):
         (verdict,) = judge([slow, others, clear], Undescribed("s"))
         assert verdict.verdict != "fail"

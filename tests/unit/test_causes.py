@@ -15,6 +15,7 @@ from firsttouch.judge.drift import ABSENT, Deviation
 from firsttouch.judge.judging import judge
 from firsttouch.judge.samples_table import loss_state
 from firsttouch.judge.verdict import Finding, PartFinding
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed, load
 
@@ -35,7 +36,7 @@ def part(series, where="", loss=0.25, word="fail"):
 
 def metric(name, word="fail", values=(1.0,), **case):
     check, _, of = name.partition(".")
-    return Finding(check, of, case, "1", values, None, word, "")
+    return Finding(Case("s", check, of, case, "1", "higher"), values, None, word, "")
 
 
 def slow(chain, pu=3, loss=0.19):

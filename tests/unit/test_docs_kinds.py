@@ -22,6 +22,7 @@ from firsttouch.judge.history import Change
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import schema
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.model import Problem
@@ -69,7 +70,9 @@ def of_a_host(out: Path) -> list[str]:
     throughput = [replace(r, **like) for r in vm if r.metric == "throughput"]
     assert throughput
     wrong = [invalid(r) for r in machine.placement("bowtie2", "GCAT") if r.parameters["instances"] == 2]
-    finding = Finding("latency", "random_latency", {}, "ns", (99.0,), None, "suspect", "too slow")
+    finding = Finding(
+        Case("", "latency", "random_latency", {}, "ns", "lower"), (99.0,), None, "suspect", "too slow"
+    )
     memory = Host(like["host"], at_once=True)
     loads = [*memory.loaded((1.0,)), *memory.pairs(2), *memory.locks(2), *memory.pages(), *memory.stores()]
     slow = Host(like["host"], at_once=True, fault=FAULTS["slow caches of a core"][1])

@@ -6,6 +6,7 @@ import pytest
 from firsttouch.errors import BadInput
 from firsttouch.fleet import drain
 from firsttouch.judge.verdict import Finding, HostVerdict
+from firsttouch.records.cases import Case
 
 #: A Slurm of n1 and n2, in which every `scontrol update` is a line of the file "updates".
 SCONTROL = """
@@ -27,7 +28,8 @@ def updates(tmp_path, stand_in):
 
 
 def failed(host, word="fail"):
-    finding = Finding("latency", "random_latency", {"bank": 0}, "ns", (120.0,), None, word, "120 ns, 100 expected")
+    case = Case("s", "latency", "random_latency", {"bank": 0}, "ns", "lower")
+    finding = Finding(case, (120.0,), None, word, "120 ns, 100 expected")
     return HostVerdict(host, "s", (finding,), 0, ())
 
 

@@ -333,7 +333,7 @@ def test_the_highest_status_of_the_tasks_of_a_job_is_that_of_its_worst_host(word
 
 def finding(word):
     check, metric, unit, _, usual, parameters = METRICS["bandwidth-1"]
-    return Finding(check, metric, parameters, unit, (usual,), None, word, "")
+    return Finding(Case("s", check, metric, parameters, unit, "higher"), (usual,), None, word, "")
 
 
 class TestPlan:

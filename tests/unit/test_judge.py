@@ -182,7 +182,7 @@ class TestSiblings:
 
         bad = verdicts(Model(fault=fault, repetitions=repetitions).records())["n0"]
         assert (bad.verdict, bad.parts) == (word, ())
-        slow = {f.title: f.verdict for f in bad.findings if f.verdict != "pass"}
+        slow = {f.case.title: f.verdict for f in bad.findings if f.verdict != "pass"}
         assert slow == {"triad, NUMA 0 to bank 0": word, "triad, NUMA 1 to bank 0": word}
 
     def test_faster_than_the_siblings_is_no_fault(self):
@@ -327,7 +327,7 @@ class TestExact:
         records = [*model.records(), Record(*EXACT[name], host="n0", system="s", time=time_of(0))]
         bad = verdicts(records)["n0"]
         assert bad.verdict == "fail"
-        assert EXACT[name][1] in {f.metric for f in bad.findings if f.verdict == "fail"}
+        assert EXACT[name][1] in {f.case.metric for f in bad.findings if f.verdict == "fail"}
 
     def test_a_wrong_count_fails_though_the_host_is_busy(self):
         pus = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}

@@ -12,6 +12,7 @@ from factories.processes import captured, write_program
 from firsttouch import paths
 from firsttouch.fleet import verdict_log
 from firsttouch.judge.verdict import Finding, HostVerdict
+from firsttouch.records.cases import Case
 
 CHECK = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
 SCRIPT = """
@@ -42,7 +43,7 @@ def write(folder, word, *, age=0, why="it is slow"):
     verdict = HostVerdict(
         host=socket.gethostname(),
         system="s",
-        findings=(Finding("latency", "random_latency", {}, "ns", (1.0,), None, word, why),),
+        findings=(Finding(Case("s", "latency", "random_latency", {}, "ns", "lower"), (1.0,), None, word, why),),
         unjudged=0,
         missing=(),
     )

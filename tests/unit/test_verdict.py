@@ -13,7 +13,7 @@ from msgspec import structs
 from firsttouch.documents import parse_yaml
 from firsttouch.fleet import verdict_log
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status, status, worst
+from firsttouch.judge.verdict import HostVerdict, conclusion, status, worst
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
@@ -265,10 +265,11 @@ def test_exit_status(bandwidth):
     of = {"pass": rates(10.0), "undecided": rates(1.0), "fail": rates(1.0, 1.0)}
     of["invalid"] = rates(1.0, status="invalid")
     for name, records in of.items():
-        assert exit_status(judge(records, bandwidth)) == expected[name]
-    assert exit_status(judge(rates(10.0), bandwidth, missing={"n1": ["x: y"]})) == expected["suspect"]
+        assert status(v.verdict for v in judge(records, bandwidth)) == expected[name]
+    (incomplete,) = judge(rates(10.0), bandwidth, missing={"n1": ["x: y"]})
+    assert status([incomplete.verdict]) == expected["suspect"]
     both = [*rates(1.0, 1.0, host="n2"), *rates(10.0)]
-    assert exit_status(judge(both, bandwidth)) == 1
+    assert status(v.verdict for v in judge(both, bandwidth)) == 1
 
 
 @settings(deadline=None)

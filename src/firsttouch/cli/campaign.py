@@ -31,7 +31,8 @@ from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge.constants import MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
+from firsttouch.judge.verdict import HostVerdict, conclusion
+from firsttouch.judge.verdict import status as verdict_status
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
 
@@ -382,7 +383,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
             again = submit.Again(args.resubmit, args.step or (), options_of_sbatch, drains=args.drain)
             undecided = campaign_report.undecided_hosts(collected, args.resubmit)
             again.submit_undecided(campaign, undecided, say)
-        status = exit_status(collected.verdicts, strict=args.strict)
+        status = verdict_status((v.verdict for v in collected.verdicts), strict=args.strict)
         if args.drain:
             status = max(status, _drain(collected.verdicts, campaign, collected.judged))
         _conclude(collected.verdicts, strict=args.strict)

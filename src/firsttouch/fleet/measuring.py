@@ -22,7 +22,7 @@ from firsttouch.judge import drift, judging, samples_table
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
-from firsttouch.judge.verdict import ORDER, HostVerdict, exit_status, status, worst_first
+from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
@@ -99,9 +99,9 @@ class JobJudge:
 
     def exit_status(self, stands_for: Collection[str], *, strict: bool) -> int:
         """Return the exit status of a task that stands for some of the hosts; *strict*: undecided hosts count."""
-        worst = exit_status([v for v in self.verdicts if v.host in stands_for], strict=strict)
+        worst = status((v.verdict for v in self.verdicts if v.host in stands_for), strict=strict)
         # srun returns the highest status of its tasks, and 4 (suspect) is not worse than 1 (fail).
-        return worst and exit_status(self.verdicts, strict=strict)
+        return worst and status((v.verdict for v in self.verdicts), strict=strict)
 
 
 class CheckJudge(Struct, frozen=True):
@@ -168,7 +168,7 @@ def plan(
     failing: set[tuple[str, str]] = set()
     for host in hosts:
         for finding in fleet.of(host).findings if open_cases[host] or fleet.word(host) else ():
-            key = finding.identity.key
+            key = finding.case.key
             if finding.verdict == "fail":
                 failing.add((host, key))
             if key in open_cases[host]:
@@ -242,5 +242,5 @@ def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
         if verdict.verdict == "undecided" and not findings:
             titles[verdict.host] = [*verdict.blind] or ["nothing was judged"]
         elif findings:
-            titles[verdict.host] = [f.title for f in worst_first(findings)]
+            titles[verdict.host] = [f.case.title for f in worst_first(findings)]
     return Spent(seconds, (min(counts), max(counts)), limit, titles)

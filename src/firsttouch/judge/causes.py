@@ -177,14 +177,14 @@ def _metrics(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
         return all(case.get(name) == value for name, value in rule.where.items())
 
     def bad(patterns: Collection[str]) -> list[str]:
-        metrics = [f for f in symptoms.bad_metrics if _matches(f"{f.check}.{f.metric}", patterns)]
-        return [f.title for f in metrics if is_there(f.case)]
+        metrics = [f for f in symptoms.bad_metrics if _matches(f"{f.case.check}.{f.case.metric}", patterns)]
+        return [f.case.title for f in metrics if is_there(f.case.parameters)]
 
     titles = bad(rule.metrics)
     if bad(rule.good_metrics) or (rule.metrics and not titles):
         return None
     if rule.fails:
-        titles = [f.title for f in symptoms.bad_metrics if f.check == rule.fails and f.verdict == "fail"]
+        titles = [f.case.title for f in symptoms.bad_metrics if f.case.check == rule.fails and f.verdict == "fail"]
         if not titles:
             return None
     if rule.missing and not any(check == rule.missing and is_there(case) for check, case in symptoms.missing):
@@ -216,7 +216,7 @@ def _counts(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     if not holds:
         return None
     # The metrics of the other NUMA nodes may show which ones are missing.
-    seen = {node for f in symptoms.findings if f.values for node in f.case.get("pu_nodes", ())}
+    seen = {node for f in symptoms.findings if f.values for node in f.case.parameters.get("pu_nodes", ())}
     missing = sorted({*facts.numa_node_numbers} - seen) if len(seen) == count else []
     plural, numbers = len(missing) > 1, ", ".join(map(str, missing))
     which = f"NUMA node{'s' * plural} {numbers} {'are' if plural else 'is'} missing: " if missing else ""
@@ -228,9 +228,9 @@ def _slow_pus(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     if not rule.slow_pus:
         return {}
     cores: dict[int, dict[str, float]] = {}
-    for finding in symptoms.bad_metrics:
-        if (finding.check, finding.metric) == ("cores", "slow_cores") and "pu" in finding.case:
-            pu, chain = finding.case["pu"], str(finding.case.get("chain", "registers"))
+    for case in (finding.case for finding in symptoms.bad_metrics):
+        if (case.check, case.metric) == ("cores", "slow_cores") and "pu" in case.parameters:
+            pu, chain = case.parameters["pu"], str(case.parameters.get("chain", "registers"))
             of_pu, core_part = cores.setdefault(pu, {}), _CORES.get(chain, "")
             of_pu[core_part] = max(of_pu.get(core_part, 0.0), symptoms.values.get(loss_state(pu, chain), 0.0))
     first = {pu: next((p for p in _CORES.values() if p in of_pu), "") for pu, of_pu in cores.items()}
@@ -253,7 +253,7 @@ def _modules(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     if not rule.modules:
         return {}
     is_slow = any(part.series.startswith(("memory", "link", "banks", "traffic")) for part in symptoms.bad)
-    is_slow |= any(f.unit in {"GB/s", "GiB"} for f in symptoms.bad_metrics)
+    is_slow |= any(f.case.unit in {"GB/s", "GiB"} for f in symptoms.bad_metrics)
     deviations = [
         d
         for d in symptoms.modules

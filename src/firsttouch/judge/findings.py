@@ -427,8 +427,8 @@ class Findings(Struct, frozen=True, dict=True):
 
         return sorted(self.hosts, key=severity)
 
-    def summary(self, host: str, detail: HostVerdict | None = None) -> HostSummary:
-        """Return the verdict of a host in numbers; *detail* is its verdict with sentences, if it was composed."""
+    def summary(self, host: str) -> HostSummary:
+        """Return the verdict of a host in numbers."""
         number = self.number.get(host)
         counts = [0] * (len(ORDER) + 1) if number is None else self.counts[number].tolist()
         return HostSummary(
@@ -440,7 +440,6 @@ class Findings(Struct, frozen=True, dict=True):
             missing=len(self.missing.get(host, ())) + (0 if number is None else int(self.absent[number])),
             loss=0.0 if number is None else float(self.host_losses[number]),
             newest=0 if number is None else int(self.host_newest[number]),
-            detail=detail,
         )
 
     def line(self, host: str) -> str:
@@ -489,7 +488,6 @@ class Findings(Struct, frozen=True, dict=True):
                 *self._overdue_texts(groups),
             ),
             tuple(causes(symptoms)) if slow else (),
-            described=self.system.facts is not None,
             visible=self._visible(host),
             blind=self.blind_parts(host),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
@@ -564,10 +562,7 @@ class Findings(Struct, frozen=True, dict=True):
                 why = _reason(value, len(values), reference, whose, word)
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, value, reference, theory) + why
-            naming = (case.check, case.metric, case.parameters, case.unit)
-            state = {"better": case.better, "title": case.title}
-            state["value"] = value if values else None
-            yield Finding(*naming, values, reference, word, why, evidence, **state)
+            yield Finding(case, values, reference, word, why, evidence, value if values else None)
 
 
 def _invalid(samples: SamplesTable, group: slice) -> str:

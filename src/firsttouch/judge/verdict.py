@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
 from firsttouch.documents import attributes
 from firsttouch.errors import SUSPECT, first_of
@@ -20,7 +20,7 @@ from firsttouch.judge.groups import Floats
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.records.cases import Case, grouped
 from firsttouch.systems.references import Reference
-from firsttouch.units import Better, number, percent, quantity
+from firsttouch.units import number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
 #: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but
@@ -36,6 +36,11 @@ _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns
 _KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
 #: How many findings the line of a host shows.
 _NAMED = 2
+_DIGITS = re.compile(r"(\d+)")
+_NOTHING = (
+    "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics, and "
+    f"a comparison of hosts needs {FEWEST_HOSTS} or more that have them"
+)
 #: A relative change, or several.
 Change = TypeVar("Change", float, Floats)
 
@@ -107,44 +112,30 @@ class PartFinding(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """The verdict of one metric in one case of one host, and *why*.
+    """The verdict of one *case* of one host, and *why*.
 
-    *values* are those of the repetitions that count, oldest first, in *unit*, and *value* is their median.
-    *case* are the parameters that name the case, and *title* is the case in words. *evidence* is the loss as
-    a multiple of its limit, None if none was compared.
+    *values* are those of the repetitions that count, oldest first, and *value* is their median, in the unit of the
+    case. *evidence* is the loss as a multiple of its limit, None if none was compared.
     """
 
-    check: str
-    metric: str
-    case: Mapping[str, Any]
-    unit: str
+    case: Case
     values: tuple[float, ...]
     reference: Reference | None
     verdict: Word
     why: str
     evidence: float | None = None
-    better: Better = "higher"
-    title: str = ""
     value: float | None = None
-
-    def __post_init__(self) -> None:
-        """Set the title, unless it must distinguish the case from others of the host."""
-        if not self.title:
-            force_setattr(self, "title", self.identity.title)
-
-    @property
-    def identity(self) -> Case:
-        """The case of the finding's records, without their system."""
-        return Case("", self.check, self.metric, self.case, self.unit, self.better)
 
     def text(self) -> str:
         """Return the evidence as one line; limits and repetitions are in :meth:`to_dict`."""
-        return f"{self.title}: {self.why}"
+        return f"{self.case.title}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            **attributes(self, "check", "metric", "case", "unit", "value"),
+            **attributes(self.case, "check", "metric", "unit"),
+            "case": self.case.parameters,
+            "value": self.value,
             "passes": list(self.values),
             "reference": self.reference and attributes(self.reference, "value", "minimum", "maximum", "source"),
             "verdict": self.verdict,
@@ -157,18 +148,11 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by their word, their evidence, and their loss in percent; others keep their order."""
 
     def key(finding: Finding) -> tuple[int, float, float]:
-        return (ORDER.index(finding.verdict), finding.evidence or 0.0, round(_loss(finding), 2))
+        value, expected = finding.value, finding.reference.value if finding.reference else 0.0
+        loss = worse(value / expected - 1, finding.case.better) if value is not None and expected > 0 else 0.0
+        return (ORDER.index(finding.verdict), finding.evidence or 0.0, round(loss, 2))
 
     return sorted(findings, key=key, reverse=True)
-
-
-def _loss(finding: Finding) -> float:
-    """Return the part of the expected value that is missing, 0 if that is unknown."""
-    expected = finding.reference.value if finding.reference else None
-    if not expected or finding.value is None or not expected > 0:
-        return 0.0
-    loss = 1 - finding.value / expected
-    return -loss if finding.better == "lower" else loss
 
 
 class HostSummary(Struct, frozen=True):
@@ -176,7 +160,7 @@ class HostSummary(Struct, frozen=True):
 
     *counts* are its metrics by verdict, *unjudged* those without a reference, *missing* those that it lacks.
     *loss* is the largest one of a metric that does not pass (a fraction), *newest* the time of the newest
-    repetition (ms since 1970, 0: unknown). *detail* has the sentences, if they were composed.
+    repetition (ms since 1970, 0: unknown).
     """
 
     host: str
@@ -187,7 +171,6 @@ class HostSummary(Struct, frozen=True):
     missing: int
     loss: float = 0.0
     newest: int = 0
-    detail: HostVerdict | None = None
 
 
 class Divided(Struct, frozen=True):
@@ -213,29 +196,29 @@ class Divided(Struct, frozen=True):
 
 
 class HostVerdict(Struct, frozen=True, dict=True):
-    """The verdict of a *host*: the worst of its *findings*.
+    """The verdict of a *host*: the worst of its *findings*, those of its *parts* included.
 
-    *unjudged* counts the metrics without a reference. *missing* names what should have been measured and was not,
-    with the reason. A host never passes if something is missing, nothing was judged, or the comparison with the
-    fleet sees too little: *blind* are the checks in which it does, with the smallest loss that it finds. *causes*
-    are the possible causes of a fail: those whose signatures it has. *described* is whether a system's file gives
-    references. *visible* are the smallest losses (fractions) that are seen: of the median part, and of the worst.
-    *loss* and *newest* are those of :class:`HostSummary`.
-    *sessions* is the number of the host's sessions with its present parts (None: unknown), and *replaced* says
-    that these are few, as parts were replaced ("": they were not, or long ago).
+    A host never passes if something is missing, nothing was judged, or the comparison with the fleet sees too
+    little.
     """
 
     host: str
     system: str
     findings: tuple[Finding, ...]
+    #: The number of metrics without a reference.
     unjudged: int
+    #: What should have been measured and was not, with the reason.
     missing: tuple[str, ...]
+    #: The possible causes of a fail: those whose signatures the host has.
     causes: tuple[str, ...] = ()
-    described: bool = True
+    #: The smallest losses (fractions) that are seen: of the median part, and of the worst.
     visible: tuple[float, float] | None = None
+    #: The parts of which too small losses would not be seen, with the smallest loss that would be.
     blind: Mapping[str, float] = {}
+    #: See :class:`HostSummary`.
     loss: float = 0.0
     newest: int = 0
+    #: The number of sessions with the present parts (None: unknown), and a line if some were replaced lately.
     sessions: int | None = None
     replaced: str = ""
     parts: tuple[PartFinding, ...] = ()
@@ -247,30 +230,35 @@ class HostVerdict(Struct, frozen=True, dict=True):
         of_blind: Word = "undecided" if self.blind else of_findings
         return worst([of_findings, of_blind, "suspect" if self.missing else of_findings])
 
-    @cached_property
+    @property
     def summary(self) -> HostSummary:
         """The verdict in numbers."""
-        words = [f.verdict for f in self.findings]
-        counts = {word: words.count(word) for word in ORDER if word in words}
-        numbers: Any = {"unjudged": self.unjudged, "missing": len(self.missing), "loss": self.loss}
-        return HostSummary(
-            self.host, self.system, self.verdict, counts, **numbers, newest=self.newest, detail=self
-        )
+        counts = Counter(f.verdict for f in self.findings)
+        numbers = (self.unjudged, len(self.missing), self.loss, self.newest)
+        return HostSummary(self.host, self.system, self.verdict, counts, *numbers)
+
+    @cached_property
+    def bad_parts(self) -> list[PartFinding]:
+        """The parts that are not as they should be, the worst first."""
+        return sorted(self.parts, key=lambda part: (ORDER.index(part.word), part.loss), reverse=True)
+
+    @cached_property
+    def _bad(self) -> list[tuple[Word, str]]:
+        """The word and the text of each part and each metric that does not pass, the worst of both first."""
+        metrics = worst_first(f for f in self.findings if f.verdict != "pass")
+        return [*((p.word, p.text()) for p in self.bad_parts), *((f.verdict, f.text()) for f in metrics)]
 
     @cached_property
     def findings_evidence(self) -> list[str]:
         """What is not a pass, the worst and surest first, and what is missing."""
-        lines = [f"{part.word}: {part.text()}" for part in self.bad_parts]
-        lines += [f"{f.verdict}: {f.text()}" for f in self._bad()]
-        if self.blind_reason:
-            lines.append(f"undecided: {self.blind_reason}")
+        lines = [f"{word}: {text}" for word, text in self._bad]
+        if self._is_blind:
+            lines.append(f"undecided: {blind_text(self.blind)}")
         # For a host that was not measured only the reason is shown.
         elif not self.findings and (self.unjudged or not self.missing):
-            text = _NOTHING if self.described else _UNDESCRIBED
-            lines.append(text.format(system=self.system, unjudged=self.unjudged, fewest=FEWEST_HOSTS))
+            lines.append(_NOTHING.format(system=self.system, unjudged=self.unjudged))
         # What is missing for one reason is one line.
-        reasons = grouped(self.missing, lambda text: text.rpartition(": ")[2])
-        for reason, texts in reasons.items():
+        for reason, texts in grouped(self.missing, lambda text: text.rpartition(": ")[2]).items():
             names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
             lines.append(f"missing: {first_of(names, 1)}: {reason}" if all(names) else f"missing: {reason}")
         return lines
@@ -278,8 +266,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
     @cached_property
     def evidence(self) -> list[str]:
         """The possible causes and the lines of :attr:`findings_evidence`."""
-        causes = [f"possible cause: {cause}" for cause in self.causes]
-        return [*causes, *self.findings_evidence]
+        return [*(f"possible cause: {cause}" for cause in self.causes), *self.findings_evidence]
 
     def reason(self) -> str:
         """Return why the host is bad in one short line, for Slurm's ``reason=`` and for lists.
@@ -287,14 +274,12 @@ class HostVerdict(Struct, frozen=True, dict=True):
         It is the worst and surest finding, and for a fail the name of the possible cause; an empty string if no
         metric is bad.
         """
-        bad: list[PartFinding | Finding] = [*self.bad_parts, *self._bad()]
-        if not bad:
+        if not self._bad:
             return ""
-        worst_word = self.verdict
-        first = next((f for f in bad if _word(f) == worst_word), bad[0])
-        more = f"; {len(bad) - 1} more" if len(bad) > 1 else ""
-        name = f"; possible cause: {self.causes[0].split(':')[0]}" if self.causes else ""
-        return f"{first.text()}{more}{name or (self.cause and f'; {self.cause}')}"
+        text = next((text for word, text in self._bad if word == self.verdict), self._bad[0][1])
+        more = f"; {len(self._bad) - 1} more" if len(self._bad) > 1 else ""
+        cause = f"possible cause: {self.causes[0].split(':')[0]}" if self.causes else self.cause
+        return f"{text}{more}{cause and f'; {cause}'}"
 
     def why(self) -> str:
         """Return :meth:`reason`, or else why the host is undecided or what is missing; "" if it passes."""
@@ -305,15 +290,6 @@ class HostVerdict(Struct, frozen=True, dict=True):
         """Return the possible causes of a fail, or that no cause has its signature."""
         return "; ".join(self.causes) or (NO_CAUSE if self.verdict == "fail" else "")
 
-    @cached_property
-    def bad_parts(self) -> list[PartFinding]:
-        """The parts that are not as they should be, the worst first."""
-        return sorted(self.parts, key=lambda part: (ORDER.index(part.word), part.loss), reverse=True)
-
-    def _bad(self) -> list[Finding]:
-        bad = [f for f in self.findings if f.verdict != "pass"]
-        return worst_first(bad)
-
     def line(self) -> str:
         """Return the one-line verdict."""
         return f"verdict {self.host} {self.verdict}: {self.outcome()}"
@@ -322,83 +298,52 @@ class HostVerdict(Struct, frozen=True, dict=True):
         """Return the one-line verdict without its word: how many metrics pass, and the worst evidence."""
         passed = sum(f.verdict == "pass" for f in self.findings)
         parts = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
-        if (more := len(self.evidence) - _NAMED) > 0:
-            parts.append(f"and {more} more")
-        if self.cause == NO_CAUSE:
-            parts.append(NO_CAUSE)
+        parts += [f"and {len(self.evidence) - _NAMED} more"] if len(self.evidence) > _NAMED else []
+        parts += [NO_CAUSE] if self.cause == NO_CAUSE else []
         if self.unjudged and self.findings:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
-        parts += [text for text in (self.replaced, self.blindness) if text]
-        return "; ".join(parts)
+        return "; ".join([*parts, *filter(None, (self.replaced, self._sight))])
 
     @property
-    def blind_reason(self) -> str:
-        """Return why the comparison with the fleet leaves the host undecided, "" if it does not."""
-        return blind_text(self.blind) if self.blind and self.verdict == "undecided" else ""
+    def _is_blind(self) -> bool:
+        """Whether the comparison with the fleet leaves the host undecided."""
+        return bool(self.blind) and self.verdict == "undecided"
 
     @property
-    def blindness(self) -> str:
-        """Return which losses would be seen, "" if even small ones, which the own level shows once it is known."""
-        if self.visible is None or self.visible[0] <= _SEEN or self.blind_reason:
+    def _sight(self) -> str:
+        """Which losses would be seen, "" if even small ones, which the own level shows once it is known."""
+        if self.visible is None or self.visible[0] <= _SEEN or self._is_blind:
             return ""
         usual, largest = (f"{100 * min(loss, 1):.0f} %" for loss in self.visible)
-        worst_part = f" ({largest} in the worst part)" if largest != usual else ""
-        young = self.sessions is not None and self.sessions < STABLE_SESSIONS
-        own_level = (
-            f", its own level is not known yet ({self.sessions} of {STABLE_SESSIONS} sessions)" if young else ""
-        )
-        return f"losses of {usual} and more would be seen{worst_part}{own_level}"
+        text = f"losses of {usual} and more would be seen"
+        text += f" ({largest} in the worst part)" if largest != usual else ""
+        if self.sessions is not None and self.sessions < STABLE_SESSIONS:
+            text += f", its own level is not known yet ({self.sessions} of {STABLE_SESSIONS} sessions)"
+        return text
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            "host": self.host,
-            "system": self.system,
-            "verdict": self.verdict,
+            **attributes(self, "host", "system", "verdict", "causes", "evidence", "unjudged", "missing"),
             "line": self.line(),
-            "causes": list(self.causes),
-            "evidence": self.evidence,
             "parts": [part.to_dict() for part in self.bad_parts],
             "findings": [f.to_dict() for f in self.findings],
             "reason": self.reason(),
-            "unjudged": self.unjudged,
-            "missing": list(self.missing),
             "visible_loss": self.visible and {"median": self.visible[0], "largest": self.visible[1]},
         }
 
 
-def _word(finding: PartFinding | Finding) -> Word:
-    return finding.word if isinstance(finding, PartFinding) else finding.verdict
-
-
-def exit_status(hosts: Sequence[HostVerdict], *, strict: bool = False) -> int:
-    """Return the exit status of the worst of some verdicts; *strict* as for :func:`status`."""
-    return status((h.verdict for h in hosts), strict=strict)
-
-
-_DIGITS = re.compile(r"(\d+)")
-_UNDESCRIBED = (
-    "nothing was judged: too few hosts have any of the {unjudged} metrics ({fewest} are needed), and "
-    "--system {system} (which reads the system's references) was not given"
-)
-_NOTHING = (
-    "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics, and "
-    "a comparison of hosts needs {fewest} or more that have them"
-)
-
-
 def blind_text(blind: Mapping[str, float]) -> str:
     """Return which losses of the *blind* parts would not be seen, and what would help."""
-    blind = {"{} ({})".format(*part.rsplit(", ", 1)): loss for part, loss in blind.items()}
-    unseen = [part for part, loss in blind.items() if loss >= 1]
-    seen = sorted(((loss, part) for part, loss in blind.items() if loss < 1), reverse=True)
-    parts = [f"no loss of {first_of(unseen, _NAMED)}"] if unseen else []
-    parts += (
-        [f"only losses above {100 * seen[0][0]:.0f} % of {first_of([p for _, p in seen], _NAMED)}"] if seen else []
-    )
+    losses = [(loss, "{} ({})".format(*part.rsplit(", ", 1))) for part, loss in blind.items()]
+    unseen = [part for loss, part in losses if loss >= 1]
+    seen = sorted(((loss, part) for loss, part in losses if loss < 1), reverse=True)
+    texts = [f"no loss of {first_of(unseen, _NAMED)}"] if unseen else []
+    for loss, _ in seen[:1]:
+        texts.append(f"only losses above {100 * loss:.0f} % of {first_of([part for _, part in seen], _NAMED)}")
     help_ = "a reference, more hosts or more sessions would help"
-    return f"{' and '.join(parts)} would be seen, and a pass needs {100 * PASS_SIGHT:.0f} %: {help_}"
+    return f"{' and '.join(texts)} would be seen, and a pass needs {100 * PASS_SIGHT:.0f} %: {help_}"
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:

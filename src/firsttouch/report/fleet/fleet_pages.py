@@ -167,16 +167,16 @@ def build(
         unjudged = sum(len(fleet.hosts) for fleet in findings if not _is_judged(fleet))
         judged = [fleet for fleet in findings if _is_judged(fleet)]
         of_systems = [Ranks(fleet) for fleet in judged]
-        summaries = [_summaries(of_system) for of_system in of_systems]
+        summaries = [[r.findings.summary(host) for host in r.hosts] for r in of_systems]
         hosts = [summary for of_system in summaries for summary in of_system]
         systems = [
             _System(
                 of_system,
-                [host.detail for host in its_hosts[:MOST_DETAILED] if host.verdict != "pass" and host.detail],
+                [fleet.of(host) for host in of_system.hosts[:MOST_DETAILED] if of_system.words[host]],
                 history.of_fleet(histories.get(fleet.system.name, ())),
                 configuration.drifted(configurations, fleet),
             )
-            for fleet, of_system, its_hosts in zip(judged, of_systems, summaries, strict=True)
+            for fleet, of_system in zip(judged, of_systems, strict=True)
         ]
         missing = missing_results(judged, problems)
         counts = {word: sum(int(r.counts[i]) for r in of_systems) for i, word in enumerate(ORDER)}
@@ -248,15 +248,6 @@ def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing
     gaps += [f"{count(len(missing.rows), 'problem')} below, of no host"] if missing.rows and not gaps else []
     total = count(sum(counts.values()) + unjudged, "host")
     return f"{total}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}."
-
-
-def _summaries(ranks: Ranks) -> list[HostSummary]:
-    """Return all hosts, the worst first; these have the sentences of their verdicts."""
-    summaries = []
-    for place, host in enumerate(ranks.hosts):
-        is_detailed = place < MOST_DETAILED and ranks.words[host]
-        summaries.append(ranks.findings.summary(host, ranks.findings.of(host) if is_detailed else None))
-    return summaries
 
 
 # ----------------------------------------------------------------------
