@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import shutil
 from itertools import accumulate
 from pathlib import Path
@@ -14,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import study_files
 from firsttouch.errors import BadInput
 from firsttouch.report.document import Table
 from paper import __main__ as paper
 from paper import claims, page, sheets
-from paper import figures as paper_figures
 from paper.claims import Outcome
 from paper.published_tables import Sheets
 from study_files import study
@@ -279,19 +276,6 @@ def test_a_claim_that_fits_no_cells_is_named_with_its_line(
     assert reason in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("expect", "agrees"), [("all", False), ("most", True), ("not all", True), ("none", False), (3, True)]
-)
-def test_how_many_are_expected(published: Sheets, expect: str | int, agrees: bool) -> None:
-    # The fastest runs with 64 threads take 104.52, 95.18, 30.18 and 43.07 s.
-    text = CLAIM.replace('right = { take = "max" }', "bound = 100").replace(
-        'expect = "all"', f"expect = {expect!r}"
-    )
-    (outcome,) = claims.judge(claims.parse(text, "x.toml"), published)
-    assert outcome.found.startswith("true in 3 of 4 cases")
-    assert outcome.agrees is agrees
-
-
 NUMBERS = st.floats(-1e6, 1e6).map(lambda v: round(v, 3))
 FORMULAS = st.recursive(
     st.one_of(NUMBERS.map(abs).map(str), st.sampled_from(["a", "b"])),
@@ -312,108 +296,5 @@ def test_a_formula_is_nothing_but_arithmetic(formula: str) -> None:
         claims.evaluate(formula, {"a": 1.0})
 
 
-def test_the_document_has_every_claim(judged: dict[str, Outcome]) -> None:
-    document = json.loads(json.dumps(page.document(list(judged.values()))))
-    assert document["claims"] == document["agree"] + document["disagree"] == len(judged)
-    assert {o["id"] for o in document["outcomes"] if not o["agrees"]} >= {"conclusion-gem-5x"}
-
-
 # ----------------------------------------------------------------------
 # A further study with published values
-
-SHEET = """kind,aligner,configuration,system,reads,threads,rate
-one,Mapper,B-parsing,small,unpaired,2,20.5
-one,Mapper,MP baseline,small,unpaired,4,31
-one,Other,default,small,unpaired,4,99
-two,Mapper,B-parsing,small,unpaired,2,1.0
-"""
-STUDY = """title = "Locks of a mapper"
-short = "Somebody 2030"
-reads = ["unpaired"]
-threads = [1, 2, 4]
-repetitions = 3
-
-[system]
-small = { title = "Small (4 threads)", threads = 4 }
-
-[family.Mapper]
-aligner = "bowtie2-batched"
-
-[family.Other]
-aligner = "bwa-mem"
-beside = "Mapper"
-
-[[configuration]]
-name = "B-parsing"
-families = ["Mapper"]
-scenario = "1x{threads}-unbound"
-
-[[configuration]]
-name = "MP baseline"
-families = ["Mapper"]
-scenario = "{processes}x{each}-unbound"
-threads_each = 1
-
-[[configuration]]
-name = "default"
-families = ["Other"]
-scenario = "1x{threads}-unbound"
-
-[sheet.rates]
-file = "somebody2030.csv"
-text = ["kind", "aligner", "configuration", "system", "reads"]
-numbers = ["threads", "rate"]
-value = "rate"
-unit = "reads per second"
-axis = "reads/s"
-measured = "Published once."
-label = "{kind} {aligner}, {configuration}"
-
-[layout.rates]
-rows = { Aligner = "aligner", Configuration = "configuration" }
-columns = ["system", "reads"]
-cells = [{ head = "Th", column = "threads", format = "d" }, { head = "Rate", column = "rate" }]
-best = "rate"
-
-[[table]]
-name = "T1"
-number = "1"
-title = "Peaks"
-published = { sheet = "rates", layout = "rates", select = { kind = "one" } }
-
-[[figure]]
-number = { unpaired = "1" }
-title = "Locks"
-shows = "peaks"
-tables = ["T1"]
-"""
-
-
-def test_a_further_study_needs_only_its_file_and_its_values(tmp_path: Path) -> None:
-    (tmp_path / "somebody2030.csv").write_text(SHEET)
-    file = tmp_path / "somebody2030.toml"
-    file.write_text(STUDY)
-    further = study_files.read(file)
-    # Its values are beside its file.
-    values = sheets.read(paper.TABLES, [further])
-    ((table, _),) = page.tables(further, values)
-    assert table.caption.startswith("Table 1. Peaks ((1) and (2)")
-    assert table.texts == [
-        ("Mapper", "B-parsing", "2", "20.50"),
-        ("Mapper", "MP baseline", "4", "31.00 (2)"),
-        ("Other", "default", "4", "99.00 (1)"),
-    ]
-    assert table.groups == ((("", 2), ("Small (4 threads)", 2)), (("", 2), ("Unpaired", 2)))
-    (figure,) = paper_figures.figures(further, values)
-    assert figure.title == "Figure 1, its peaks. Locks: unpaired reads"
-    assert figure.shows == ("Mapper, Small (4 threads): Other peaks highest, 99 reads per second with 4 threads.",)
-    assert "MP baseline, 4 threads: 31" in figure.panels[0].svg
-
-
-def test_a_figure_needs_the_columns_of_its_kind(tmp_path: Path) -> None:
-    (tmp_path / "somebody2030.csv").write_text(SHEET)
-    file = tmp_path / "x.toml"
-    file.write_text(STUDY.replace('shows = "peaks"', 'shows = "policies"'))
-    further = study_files.read(file)
-    with pytest.raises(BadInput, match=r"figure 'Locks': .*column dataset"):
-        paper_figures.figures(further, sheets.read(tmp_path, [further]))

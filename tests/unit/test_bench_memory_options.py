@@ -50,12 +50,6 @@ def test_the_hash_join_looks_every_key_up(hash_join, way, threads):
     assert f"checksum {sum(n for n in numbers if n < rows):016x}\n" in done.stdout
 
 
-def test_a_wrong_call_of_the_hash_join(hash_join):
-    for words in ([], ["heap", "1", "1", "1"], ["table", "0", "1", "1"], ["rows", "1", "1", "257"]):
-        done = subprocess.run([hash_join, *words], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr.split(":")[0]) == (2, "usage")
-
-
 def test_every_option_runs_beside_a_default_run(bench, tmp_path):
     order = []
 
@@ -78,15 +72,6 @@ def test_every_option_runs_beside_a_default_run(bench, tmp_path):
         "+b": "2 of 2 not obtained",
         "+c": "verified",
     }
-
-
-def test_a_program_that_prints_something_else_under_an_option_ends_the_benchmark(bench, tmp_path):
-    def launch(option, output):
-        output.write_text(f"a\n{option}\n")
-        return bench.Run(1, 1, 1, 0, 1, "", "")
-
-    with pytest.raises(SystemExit, match=r"^x\+a "):
-        bench.Series("x", launch, tmp_path).measure(1, lambda _: ["+a"])
 
 
 def test_a_short_run(bench, monkeypatch, tmp_path, capsys):

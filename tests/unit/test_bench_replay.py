@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Advice from stored times: within its budget, near the best, independent of names and units."""
 
-import csv
-import itertools
 import math
 import runpy
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,61 +47,6 @@ def test_names_and_units_change_nothing(order, factor, seed, cell):
     assert chosen([other], seed) == chosen([cell], seed)
 
 
-def test_permuted_names_in_a_file_give_the_same_choices(tmp_path):
-    with TIMES.open(newline="") as stream:
-        lines = list(csv.DictReader(stream))
-    maps = {}
-    for column in ("aligner", "system", "dataset"):
-        names = sorted({li[column] for li in lines})
-        maps[column] = dict(zip(names, names[1:] + names[:1], strict=True))
-    file = tmp_path / "t.csv"
-    with file.open("w", newline="") as out:
-        writer = csv.DictWriter(out, lines[0].keys())
-        writer.writeheader()
-        # The order of the lines does not matter either.
-        for li in reversed(lines):
-            writer.writerow({**li, **{c: maps[c][li[c]] for c in maps}, "mean_s": 7 * float(li["mean_s"])})
-    others = {(c.aligner, c.system, c.dataset): c for c in read(file)}
-    for cell in CELLS[::5]:
-        key = tuple(maps[c][getattr(cell, c)] for c in ("aligner", "system", "dataset"))
-        assert chosen([others[key]], 3) == chosen([cell], 3)
-
-
-#: Every combination of page size and allocator.
-SETS = [tuple(filter(None, s)) for s in itertools.product(("", "thp", "no-thp"), ("", "mimalloc", "jemalloc"))]
-
-
-def study(seed):
-    """Return a cell of 15 scenarios with each of SETS; policies, instances and options have random effects."""
-    rng = np.random.default_rng([seed, 18])
-    policy = {name: rng.normal(0, 0.25) for name in ("interleave", "localalloc", "original")}
-    option = {name: rng.normal(-0.03, 0.08) for name in ("thp", "no-thp", "mimalloc", "jemalloc")}
-    together = {names: rng.normal(0, 0.06) if len(names) > 1 else 0.0 for names in SETS}
-    slope, error = rng.normal(0, 0.3), rng.uniform(0.01, 0.1)
-    rows = []
-    for instances, name in itertools.product((1, 2, 4, 8, 16), policy):
-        base = slope * math.log2(instances) + policy[name] + rng.normal(0, 0.1)
-        for names in SETS:
-            log = base + sum(option[o] for o in names) + together[names] + rng.normal(0, 0.02)
-            rows.append(Row(instances, 64 // instances, name, 100 * math.exp(log), error, names))
-    return Cell("a", "s", str(seed), tuple(rows))
-
-
-def test_options_are_worth_their_trials_within_the_same_budget():
-    """With nine times as many scenarios the choice is nearer to the best of all, for the same cost."""
-    cells = [study(seed) for seed in range(10)]
-    plain = [replace(cell, rows=tuple(r for r in cell.rows if not r.options)) for cell in cells]
-    best = [min(r.seconds for r in cell.rows) for cell in cells]
-    replays = [replay(cell, 0, BUDGET) for cell in cells]
-    assert all(f.spent <= BUDGET for f in replays)
-    regret, without = (
-        math.exp(sum(math.log(f.row.seconds / b) for f, b in zip(some, best, strict=True)) / len(best))
-        for some in (replays, [replay(cell, 0, BUDGET) for cell in plain])
-    )
-    assert regret < 1.02
-    assert without > 1.1
-
-
 def test_the_measured_options_are_found_within_the_budget():
     """On the times of real programs (tests/golden/README.md), the choice is nearly the best of all options."""
     cells = read(Path(__file__).parents[1] / "golden/options_times.csv")
@@ -143,16 +85,6 @@ def test_any_cell_has_an_answer_that_was_tried(data):
     assert replayed.outcome.trials[rows.index(replayed.row)]
     assert replayed.best.seconds == min(r.seconds for r in rows)
     assert replayed.spent > 0
-
-
-def test_without_noise_a_clear_best_is_found():
-    times = {1: 300.0, 2: 200.0, 4: 150.0, 8: 100.0}
-    rows = tuple(Row(n, 8 // n, p, s, 0.0) for n, s in times.items() for p in ("interleave", "original"))
-    slow = tuple(replace(r, seconds=2 * r.seconds) if r.policy == "interleave" else r for r in rows)
-    assert replay(Cell("a", "s", "d", slow), 0, BUDGET).row.name == "8x1-bound"
-    # In this cell another scenario is the best, against the expectation.
-    turned = tuple(replace(r, seconds=100 * 150 / r.seconds) for r in slow)
-    assert replay(Cell("a", "s", "d", turned), 0, BUDGET).row.name == "1x8-interleave"
 
 
 def test_the_benchmark_prints_the_choice_in_each_cell(monkeypatch, capsys):
@@ -200,20 +132,3 @@ def test_bad_files(tmp_path, text, line, reason):
         read(file)
     assert (error.value.file, error.value.line) == (file, line)
     assert reason in str(error.value)
-
-
-def test_files_that_are_no_text_or_not_there(tmp_path):
-    (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match=r"b.csv: not text in UTF-8"):
-        read(tmp_path / "b.csv")
-    with pytest.raises(BadInput, match=r"n\.csv: .*No such file"):
-        read(tmp_path / "n.csv")
-
-
-def test_a_missing_error_is_the_cells_usual_one(tmp_path):
-    file = tmp_path / "t.csv"
-    rows = [f"a,s,d,{n},{8 // n},original,10,{e}" for n, e in ((1, "2"), (2, ""), (4, "4"), (8, "9"))]
-    file.write_text("\n".join([HEAD, *rows, "b,s,d,1,8,original,10,"]))
-    first, second = read(file)
-    assert [r.error for r in first.rows] == [0.02, 0.04, 0.04, 0.09]
-    assert second.rows[0].error == 0.05
