@@ -23,7 +23,7 @@ from firsttouch.judge.findings import DECIDERS
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record
-from firsttouch.report.fleet import figures, fleet_pages
+from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.text import SIGNS
 from firsttouch.systems.definition import System, Undescribed
 from firsttouch.systems.facts import Facts
@@ -244,41 +244,6 @@ def test_the_map_shows_the_values_and_what_is_expected(fleet):
             assert sign == ([] if row.word == "pass" else [SIGNS[row.word]])
             seen += 1
     assert seen
-
-
-def test_distributions_state_values_and_outliers(fleet):
-    judgement, rows, out = fleet
-    page = page_of(out)
-    keys = by_title(judgement)
-    (table,) = [t for t in page.iter("table") if "Metrics over the hosts" in "".join(t.itertext())]
-    for line in table.find("tbody"):
-        cells = dict(zip(figures.HEADER, ["".join(cell.itertext()) for cell in line], strict=True))
-        key = keys[cells["metric"]]
-        reference = compared_with(judgement, rows, key)
-        of_case = {host: row for (host, case), row in rows.items() if case == key}
-        values = [r.value for r in of_case.values() if r.value is not None and r.reference]
-        if not cells["expected"]:
-            continue
-        assert int(cells["hosts"]) == len(values)
-        assert int(cells["not pass"]) == sum(r.word not in {"pass", "not judged"} for r in of_case.values())
-        assert is_shown(cells["expected"].split()[0], reference.value)
-        for name, share in (("lowest", 0), ("5 %", 0.05), ("median", 0.5), ("95 %", 0.95), ("highest", 1)):
-            assert is_shown(cells[name], float(np.quantile(values, share))), (key, name)
-        host, percent = re.fullmatch(r"(\S+) \(([-+]?[\d.]+) %\)", cells["worst host"]).groups()
-        assert is_shown(percent, 100 * of_case[host].change(reference.value))
-    for card in (e for e in page.iter("li") if e.find("h4") is not None):
-        key = keys.get("".join(card.find("h4").itertext()))
-        if key is None:  # a history of a host
-            continue
-        reference = compared_with(judgement, rows, key)
-        text = " ".join("".join(p.itertext()) for p in card.iter("p"))
-        for host, value, percent, word in re.findall(
-            r"(\w+) ([\d.]+)(?: \S+)? \(([-+]?[\d.]+) %, (\w+)", text.partition("Outside: ")[2]
-        ):
-            row = rows[host, key]
-            assert word == row.word
-            assert is_shown(value, row.value)
-            assert is_shown(percent, 100 * row.change(reference.value))
 
 
 def test_sentences_state_the_values_of_the_rows(fleet):

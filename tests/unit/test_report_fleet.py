@@ -3,10 +3,8 @@
 
 import io
 import json
-import random
 import re
 import subprocess
-from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from xml.etree import ElementTree as ET
 
@@ -17,7 +15,6 @@ from msgspec.structs import replace
 from test_verdict import document_of
 
 from factories.fleet_records import records_by_host
-from factories.host_records import Machine
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry
@@ -28,11 +25,9 @@ from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Table
 from firsttouch.report.fleet import comparison, figures, fleet_pages
-from firsttouch.report.fleet.ranks import Ranks, write
+from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import SIGNS, anchors
-from firsttouch.systems.definition import System, Undescribed
-from firsttouch.systems.facts import Facts
-from firsttouch.systems.references import Reference
+from firsttouch.systems.definition import Undescribed
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +141,6 @@ class TestPage:
             "a.b": "host-s.a.b",
         }
 
-    def test_monitoring_has_the_verdicts(self, reported):
-        metrics = (reported[0] / "summary.prom").read_text()
-        assert re.search(r'^firsttouch_verdict\{host="n007",system="s",verdict="fail"\} 1', metrics, re.MULTILINE)
-
     def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, command):
         evil = '<script>alert("x")</script>|&'
         for host, host_records in records_by_host(hosts=9).items():
@@ -212,86 +203,6 @@ class TestPage:
         (cells,) = [cells for host, *cells in shown.cells if host.text == "n020"]
         assert cells[-1].tone.startswith("b")
 
-    def test_two_groups_of_hosts_are_named_everywhere(self, tmp_path, capsys):
-        by_host = records_by_host()
-        for number in range(20, 50):
-            by_host[f"n{number:03d}"] = [
-                replace(r, samples=(r.value * 0.9,)) if r.check == "contention" else r
-                for r in by_host[f"n{number:03d}"]
-            ]
-        store.append(tmp_path / "st", all_records(by_host))
-        assert cli.main(["report", str(tmp_path / "st"), "-o", str(tmp_path / "out")]) == 0
-        document = json.loads((tmp_path / "out" / "summary.json").read_text())
-        assert "hosts form two groups in 5 parts" in document["line"]
-        divided = document["systems"][0]["divided"]
-        assert sum(len(two["parts"]) for two in divided) == 5
-        widest = max(divided, key=lambda two: two["apart"])
-        assert widest["worse"] == [f"n{number:03d}" for number in range(20, 50)]
-        # A part is apart by the mean of its metrics, half of which are of the check.
-        assert widest["apart"] == pytest.approx(0.05, abs=0.01)
-        ticket = (tmp_path / "out" / "summary.md").read_text().replace("\\", "")
-        page = "".join(page_of(tmp_path / "out").itertext())
-        for text in (capsys.readouterr().out, ticket, page):
-            assert "two groups" in text
-            assert "n[020-049]" in text
-
-
-@pytest.fixture(scope="module")
-def judged_by_two():
-    """Twelve hosts of 100 GB/s that a lax reference of 80 GB/s passes; n07 has 85 and fails by the fleet's."""
-    where = {"pu_nodes": [0], "bank": 0}
-    lax = Reference("bandwidth", "copy_bandwidth", {"relation": "local"}, 80.0, -0.2, None, "GB/s", "the order", 7)
-    facts = Facts("x", 1, 1, (0,), (0,), (4,), 1, 4, (2**34,), None, None, None, ())
-    noise = random.Random(1)  # noqa: S311
-    fleet = [
-        Record(
-            *("bandwidth", "copy_bandwidth", "GB/s", "higher"),
-            (level * (1 + noise.gauss(0, 0.004)),),
-            parameters=where,
-            host=f"n{host:02}",
-            system="s",
-            time=f"2026-11-01T10:{minute:02}:00.000+00:00",
-        )
-        for host, level in enumerate([100.0] * 7 + [85.0] + [100.0] * 4)
-        for minute in range(8)
-    ]
-    system = System("s", "", (".*",), facts, (), (lax,), None)
-    return judged(samples_table.of_records(fleet, "s"), system)
-
-
-class TestValues:
-    """A value stays what was measured, whichever of two references decided."""
-
-    def test_terminal_and_page_show_the_measured_value(self, judged_by_two):
-        (finding,) = judged_by_two.of("n07").findings
-        assert finding.why.startswith("85.1 GB/s, 14.9 % below the fleet (100)")
-        ranks = Ranks(judged_by_two)
-        cells = {host.text: cell for host, cell in heat_map(judged_by_two).cells}
-        assert re.fullmatch(r"n07: 85\.1 GB/s, expected 100, limit 9[67]\.\d, n 8", cells["n07"].tip)
-        assert cells["n07"].text == "\N{MINUS SIGN}14.9"
-        # The other hosts of the column are compared with the same value.
-        assert {cell.tip.split(", ")[1] for cell in cells.values()} == {"expected 100"}
-        assert (
-            max(abs(float(cell.text.replace("\N{MINUS SIGN}", "-"))) for h, cell in cells.items() if h != "n07")
-            < 1
-        )
-        (row,) = figures.metric_table(ranks).blocks[0].texts
-        by_name = dict(zip(figures.HEADER, row, strict=True))
-        assert [by_name[name] for name in ("expected", "lowest", "median", "highest", "worst host")] == [
-            *("100 GB/s", "85.1", "100", "100", "n07 (-14.9 %)")
-        ]
-
-    def test_findings_have_value_expectation_and_limit(self, judged_by_two, tmp_path):
-        write([judged_by_two], tmp_path / "findings.parquet")
-        by_host = {row["host"]: row for row in pl.read_parquet(tmp_path / "findings.parquet").to_dicts()}
-        assert by_host["n07"]["value"] == pytest.approx(85.1, abs=0.1)
-        assert by_host["n07"]["expected"] == pytest.approx(100, abs=0.1)
-        assert 95 < by_host["n07"]["minimum"] <= 97.5
-        assert 102.5 <= by_host["n07"]["maximum"] < 105
-        assert (by_host["n00"]["expected"], by_host["n00"]["minimum"], by_host["n00"]["maximum"]) == (80, 64, None)
-        for row in by_host.values():
-            assert row["change"] == pytest.approx(row["value"] / row["expected"] - 1)
-
 
 class TestHistory:
     @pytest.mark.parametrize("dated", [0, 1, 2])
@@ -334,42 +245,6 @@ class TestCommand:
         first, second = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
         assert (first["system"], len(first["hosts"])) == ("s", 5)
         assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
-
-    @pytest.mark.parametrize(("hosts", "details"), [(4, 0), (9, 0), (9, 1)])
-    def test_a_report_reads_lines_once_and_of_stores_what_it_needs(
-        self, tmp_path, command, monkeypatch, hosts, details
-    ):
-        """Guidelines take a second pass over the rows of aligners, pages of single hosts one over their rows."""
-        runs = [replace(r, system="s") for r in Machine(2, 4).placement("bowtie2", "GCAT")]
-        for number, host_records in enumerate(records_by_host(hosts=hosts).values()):
-            of_host = [replace(r, host=host_records[0].host) for r in runs]
-            if number % 2:
-                store.append(tmp_path / "in", [*host_records, *of_host])
-            else:
-                schema.append(tmp_path / "in" / f"{number}.d" / "records.jsonl", [*host_records, *of_host])
-        read, passes = Counter(), []
-        parts, batches = schema.read_parts, store.batches
-
-        def parsed(path, on_unread):
-            read[path] += 1
-            return parts(path, on_unread)
-
-        def counted(sources, columns, on_unread, where, since):
-            passes.append([*batches(sources, columns, on_unread, where, since)])
-            return iter(passes[-1])
-
-        monkeypatch.setattr(schema, "read_parts", parsed)
-        monkeypatch.setattr(store, "batches", counted)
-        done = command("report", tmp_path / "in", "-o", tmp_path / "out", "--details", str(details))
-        assert done.returncode == 0, done.stderr
-        assert {*read.values()} == {1}
-        assert len(passes) == 2 + details
-        if hosts > 4:
-            assert {check for frame in passes[1] for check in frame["check"]} == {"placement"}
-        for frame in passes[2] if details else ():
-            assert {*frame["host"]} <= {"n007"}
-        document = json.loads((tmp_path / "out" / "summary.json").read_text())
-        assert [guide["aligner"] for guide in document["guidelines"]] == ["bowtie2"]
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, command):
         by_host = records_by_host(hosts=6)
@@ -470,23 +345,6 @@ class TestCommand:
             ("placement %x=1", "placement"),
             ("counters %x=1", "counters"),
         ]
-
-    def test_hosts_of_systems_with_too_few_to_compare_are_undecided_as_validate_says(self, tmp_path, command):
-        records = [
-            replace(r, host=f"{system}-{host}", system=system)
-            for system in ("one", "two")
-            for host, host_records in records_by_host(hosts=3).items()
-            for r in host_records
-        ]
-        schema.append(tmp_path / "in" / "records.jsonl", records)
-        done = command("report", tmp_path / "in", "-o", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
-        hosts = sorted({r.host for r in records})
-        assert done.stdout.startswith(f"{len(hosts)} hosts: {len(hosts)} undecided; ")
-        page = (tmp_path / "out" / "index.html").read_text()
-        assert all(host in page for host in hosts)
-        document = json.loads((tmp_path / "out" / "summary.json").read_text())
-        assert document["counts"]["undecided"] == len(hosts)
 
 
 class TestCompare:

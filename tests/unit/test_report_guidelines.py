@@ -164,14 +164,6 @@ def test_a_host_without_a_default_run_is_left_out_and_named(tmp_path):
     assert "n2 left out" in page
 
 
-def test_hosts_without_a_default_run_are_not_combined(tmp_path):
-    other = run("4x16-bound", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
-    choice = choices(tmp_path, [FAST, run("2x32-bound", 30.0, 31.0, instances=2), other])[0][0]["choices"][0]
-    assert choice["recommended"] == "8x8-bound"
-    assert choice["gain"] is None
-    assert "n2 left out" in choice["reason"]
-
-
 def test_one_repetition_recommends_nothing_and_says_why(tmp_path):
     once = [run("1x64-default", 40.0, threads=64), run("8x8-bound", 10.0, instances=8)]
     elsewhere = [replace(r, host="n2", samples=(r.value * 1.08,)) for r in once[:1]]
@@ -234,28 +226,10 @@ class TestHostsThatDiffer:
         assert not differing.clear
 
 
-def test_runs_with_other_numbers_of_threads_are_not_one_scenario(tmp_path):
-    # Without a name a scenario is identified by instances and policy, which several runs share.
-    bare = [
-        replace(r, parameters={k: v for k, v in r.parameters.items() if k != "scenario"})
-        for r in (run("1x64-default", 90.0, 91.0, threads=8), SLOW, FAST)
-    ]
-    choice = choices(tmp_path, bare)[0][0]["choices"][0]
-    assert [a["repetitions"] for a in choice["alternatives"]] == [3, 3, 2]
-    assert choice["gain"]["value"] == pytest.approx(41 / 10.2)
-
-
 def test_without_a_default_run_there_is_no_gain(tmp_path):
     choice = choices(tmp_path, [FAST])[0][0]["choices"][0]
     assert choice["gain"] is None
     assert "no valid default run" in choice["reason"]
-
-
-def test_guidelines_rest_on_measurements_only(tmp_path):
-    """Published times of the same system and aligner were measured on other hosts, with other programs."""
-    guides, page, _ = choices(tmp_path, [SLOW, FAST])
-    assert len([c for g in guides for c in g["choices"]]) == 1
-    assert "published" not in page
 
 
 def test_a_bad_host_makes_no_guideline_of_another_system(tmp_path):

@@ -72,17 +72,6 @@ def test_without_theory_the_figure_says_so() -> None:
     assert "theory" not in figure.shows[0]
 
 
-def test_a_load_that_seldom_doubles_the_latency_has_a_peak_instead() -> None:
-    records = [r for r in memory_records(nodes=1) if r.check == "loaded_latency"][:17]
-    peaks = next(r.samples for r in records if r.metric == "peak_bandwidth")
-    seldom = [
-        replace(r, samples=(1.0, 2.0, *peaks[2:])) if r.metric == "saturation_bandwidth" else r for r in records
-    ]
-    for shown, is_peak in ((records, False), (seldom, True)):
-        (result,) = loaded_latency.aspect(view_of(shown)).results
-        assert ("its peak, as latency does not double" in result.compared) == is_peak
-
-
 def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
     (absent,) = loads_of(view_of(Machine().topology()))
     assert isinstance(absent, Absent)
@@ -251,13 +240,3 @@ def test_a_damaged_record_loses_no_report(aspect: Any, parameters: dict[str, Any
     ]
     view = view_of(records)
     assert drawings.figures(view, aspect.aspect(view)) is not None
-
-
-def test_exports_have_the_new_metrics(tmp_path: Path) -> None:
-    records = [r for r in memory_records(nodes=1) if r.parameters.get("read_share", 1) == 1]
-    _, page, summary = built_report(tmp_path, records)
-    assert page.count(">Latency of memory while it is loaded</a></h4>") == 1
-    metrics = summary["hosts"][0]["checks"]["loaded_latency"]
-    shares = {m["metric"]: m["theoretical_percent"] for m in metrics if "rate" not in m["parameters"]}
-    assert shares["saturation_bandwidth"] == pytest.approx(100 * SATURATION["local"] / THEORY, rel=0.02)
-    assert shares["unloaded_latency"] is None

@@ -119,19 +119,6 @@ def test_a_record_that_fits_no_figure_is_listed_as_a_problem(
     assert "the record cannot be shown" in page.split("Results of")[0]
 
 
-def test_values_of_zero_make_a_report_without_ratios(tmp_path: Path) -> None:
-    records = [replace(r, samples=(0.0,)) for r in Machine(2, 4).contention()]
-    summary, _, _ = built_report(tmp_path, records)
-    assert "0 GB/s per thread" in summary.table()
-    assert "% of 1 thread" not in summary.table()
-
-
-def test_a_missing_tool_is_a_detail_and_no_headline(tmp_path: Path) -> None:
-    problems = [Problem("bandwidth_others", "skipped", "no stream program on PATH", "bandwidth_others", "n1")]
-    _, page, _ = built_report(tmp_path, Machine(1, 2).topology(), problems=problems)
-    assert page.index("Results of n1") < page.index("What was not measured") < page.index("no stream program")
-
-
 def test_reruns_supersede_and_what_came_of_a_run_is_not_its_case(tmp_path: Path) -> None:
     first = Machine(1, 2).scaling()[0]
     later = replace(
@@ -148,11 +135,3 @@ def test_reruns_supersede_and_what_came_of_a_run_is_not_its_case(tmp_path: Path)
     assert "cache_misses" in details
     assert "12345" in details
     assert "abab" not in page
-
-
-def test_one_invalid_curve_is_one_line_not_one_per_size(tmp_path: Path) -> None:
-    records = [invalid(r) for r in Machine(2, 4).latency()]
-    _, page, document = built_report(tmp_path, records)
-    assert document["records"]["invalid"] == len(records)
-    assert page.count("<s>") == 4  # random and sequential, local and remote
-    assert page.count("(38 records)") == 4

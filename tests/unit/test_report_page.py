@@ -61,13 +61,6 @@ def test_every_reference_within_the_page_leads_somewhere(large: str) -> None:
                 assert target in ids
 
 
-def test_no_request_can_leave_the_page(large: str) -> None:
-    without_namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"', "", large)
-    for text in ("http:", "https:", "src=", "@import", "url(http", "<script ", "<iframe", "<object", "<img"):
-        assert text not in without_namespaces
-    assert "default-src 'none'" in large
-
-
 def test_only_the_script_of_this_package_may_run(large: str) -> None:
     (script,) = re.findall(r"<script>(.*?)</script>", large, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -85,57 +78,9 @@ def test_headings_are_in_order_and_the_page_says_its_language(large: str) -> Non
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
-def test_every_figure_is_complete(large: str) -> None:
-    figures = [e for e in tree(large).iter() if local(e) == "figure"]
-    assert len(figures) == 1 + 2 + 1 + 2 + 2
-    for figure in figures:
-        words = " ".join("".join(figure.itertext()).split())
-        assert "How to read it." in words
-        tables = [e for e in figure.iter() if local(e) == "table"]
-        assert "Median of 3 repetitions" in words
-        assert "spread" in words
-        assert tables
-        for table in tables:
-            assert any(local(e) == "caption" for e in table)
-        drawings = [e for e in figure.iter() if local(e) == "svg"]
-        assert drawings
-        for drawing in drawings:
-            assert drawing.get("role") == "img"
-            texts = {local(e): e.text for e in drawing if local(e) in {"title", "desc"}}
-            assert all(texts[name] for name in ("title", "desc"))
-
-
-def test_every_point_bar_and_cell_has_a_tooltip(large: str) -> None:
-    drawings = [e for e in tree(large).iter() if local(e) == "svg"]
-    for svg in drawings:
-        tipped = [e for e in svg if local(e) in {"rect", "path", "circle"} and drawings_of.tip(e)]
-        assert tipped
-        assert len([e for e in svg.iter() if local(e) == "title"]) == 1 + len(tipped)
-        # A point, bar or PU has one, like all that are drawn after the first: those before are of the legend.
-        first = [*svg].index(tipped[0])
-        of_data = [e for e in [*svg][first:] if local(e) in {"rect", "circle"} or e.get("fill", "none") != "none"]
-        shapes = [e for e in of_data if local(e) != "text" and "fill-opacity" not in e.attrib]
-        assert [e.attrib for e in shapes if not drawings_of.tip(e)] == [
-            e.attrib for e in shapes if e.get("fill", "").endswith("-gradient)")
-        ]
-        for cell, text in itertools.pairwise(svg):
-            if cell.get("class") == "cell":
-                assert drawings_of.text(text) in drawings_of.tip(cell)
-
-
 def test_texts_are_inside_their_drawing_and_apart(large: str) -> None:
     for svg in (e for e in tree(large).iter() if local(e) == "svg"):
         assert drawings_of.misplaced(svg) == []
-
-
-def test_axes_have_units(large: str) -> None:
-    texts = [e.text or "" for e in tree(large).iter() if local(e) == "text"]
-    for label in (
-        *("latency (ns, logarithmic)", "size of the memory walked (bytes, powers of two)", "triad (GB/s)"),
-        *("memory bank (NUMA node)", "PU-set (NUMA nodes)", "bandwidth (GB/s)", "threads"),
-        *("time (s, logarithmic)", "speedup (times)"),
-    ):
-        assert label in texts, label
 
 
 @pytest.mark.parametrize("scheme", [0, 1, 2])
