@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from firsttouch.advice import trials
-from firsttouch.advice.costs import candidates, default, index_banks, latency_ratio
+from firsttouch.advice.costs import candidates, default, index_banks
 from firsttouch.advice.posterior import Load, Trial, prior, update
 from firsttouch.advice.search import Rules, search
 from firsttouch.advice.trials import split
@@ -42,16 +41,6 @@ def test_fewer_threads_and_one_crowded_bank_are_expected_to_be_slower():
     fewer = [n for n in NAMES if n.endswith("-default") and n != "1x64-default"]
     assert fewer
     assert all(mean[n] > mean["1x64-default"] for n in fewer)
-
-
-def test_far_memory_changes_the_expectation():
-    none, much = (prior(CANDIDATES, 1.8, ratio).mean for ratio in (1.0, 3.0))
-    interleaved, local = NAMES.index("1x64-interleave"), NAMES.index("8x8-bound")
-    assert much[interleaved] - none[interleaved] > much[local] - none[local]
-    assert latency_ratio(HOST) is None
-    nodes = HOST.data_nodes
-    far = replace(HOST, distances={(a, b): 10 if a == b else 21 for a in nodes for b in nodes})
-    assert latency_ratio(far) == pytest.approx(2.1)
 
 
 def test_the_default_run_has_no_policy_and_uses_all_pus():

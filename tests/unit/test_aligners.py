@@ -155,21 +155,6 @@ def test_an_unknown_one():
         aligners.aligner("best")
 
 
-def test_a_wrong_file_concerns_no_other_aligner(tmp_path, monkeypatch):
-    (tmp_path / "good.toml").write_text(TEXT)
-    (tmp_path / "latin.toml").write_bytes(TEXT.replace("aln-tools", "\xe4").encode("latin-1"))
-    (tmp_path / "wrong.toml").write_text(TEXT + "colour = 1")
-    monkeypatch.setitem(paths._BUILT_IN, "aligners", tmp_path)
-    aligners.aligner.cache_clear()
-    assert aligners.names() == ["good", "latin", "wrong"]
-    assert aligners.aligner("good").program == "aln"
-    with pytest.raises(BadInput, match=r"latin\.toml:\d+: .*UTF-8"):
-        aligners.aligner("latin")
-    with pytest.raises(BadInput, match=r"wrong\.toml:23: .*'colour'"):
-        aligners.aligner("wrong")
-    aligners.aligner.cache_clear()
-
-
 def test_argv_and_need(aln):
     assert argvs(aln, 1) == [["aln-s", "-t7", "-K", "99", "idx", "r1"]]
     assert argvs(aln, 2) == [

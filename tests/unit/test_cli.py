@@ -26,7 +26,6 @@ from firsttouch.host import topology
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 STORED = Path(__file__).parents[1] / "golden"
 XML = str(STORED / "lstopo_synthetic.xml")
-NO_MEMORY = "no memory is left: raise the limit of memory (ulimit -v) or take less input"
 
 
 def parsers(parser: argparse.ArgumentParser):
@@ -71,12 +70,6 @@ def test_wrapped_help_has_every_word_of_its_examples_and_comments(monkeypatch):
     )
     monkeypatch.setenv("COLUMNS", "80")
     assert parser.format_help().endswith(f"{example}\n  do x\n")
-
-
-@pytest.mark.parametrize("command", PARSERS)
-def test_no_command_takes_an_abbreviated_option(command):
-    assert not PARSERS[command].allow_abbrev
-    assert PARSERS[command].description
 
 
 def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_everywhere():
@@ -260,31 +253,6 @@ def test_times_and_parts_have_units_or_none():
     times = ("90", "0.3", "90s", "1.5min", "12h")
     assert [options.duration(text) for text in times] == [90, 0.3, 90, 90, 43_200]
     assert [options.part(text) for text in ("0.1", "10%", "1")] == [0.1, 0.1, 1]
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        (),
-        ("nonsense",),
-        ("plan",),
-        ("plan", "--aligner", "bwa-mem", "--index-size", "much"),
-        ("plan", "--aligner", "bwa-mem", "--threads", "1.5"),
-        ("topology", "--xml", XML, "--fsroot", "x"),
-        ("run",),
-        ("run", "1x-default", "--aligner", "bwa-mem", "--timeout", "nan"),
-        ("data", "get", "synthetic", "--set", "seed"),
-        ("check", "--seconds", "1_0"),
-        ("run", "--budget", "0_1", "--", "bwa", "mem", "i", "r"),
-        ("measure", "latency", "--banks", "all"),
-        ("measure", "latency", "--pu-nodes", "3-1"),
-    ],
-)
-def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
-    status, out, err = run_cli(*argv)
-    assert (status, out) == (2, "")
-    assert "error: " in err.splitlines()[-1]
-    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -505,14 +473,6 @@ def test_measurements_and_campaigns_do_without_reframe():
             assert "reframe" not in sys.modules, module
         """
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
-
-
-def test_a_run_loads_no_module_that_it_does_not_need():
-    unneeded = {"ctypes", "tarfile", "firsttouch.datasets.synthetic"}
-    modules = "firsttouch.cli.run_dataset, firsttouch.execution.host_lock"
-    script = f"import sys, {modules}; print({unneeded} & set(sys.modules))"
-    done = captured([sys.executable, "-c", script], timeout=60, check=True)
-    assert done.stdout == "set()\n"
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -390,19 +390,6 @@ def test_options_that_are_no_own_ones(name, own, reason):
         extended(aligners.aligner(name), shlex.split(own))
 
 
-@pytest.mark.parametrize(
-    ("name", "own", "whole"),
-    [
-        ("bowtie2", "--no-unal", "--no-unal leaves unaligned reads out"),
-        ("bowtie", "-k 3", "-k gives several primary alignments of a read"),
-        ("bwa-mem", "-Z 3", "-Z is unknown to bwa-mem.toml"),
-    ],
-)
-def test_own_options_that_need_one_instance(name, own, whole):
-    assert extended(aligners.aligner(name), shlex.split(own)).whole.startswith(whole)
-    assert bool(extended(aligners.aligner(name), shlex.split(own)).whole) == bool(whole)
-
-
 # ----------------------------------------------------------------------
 # Generated commands, against Python's implementation of the same parser
 

@@ -2,12 +2,8 @@
 """A loss that hosts share is named as such, in every place that judges a fleet."""
 
 import json
-import re
-from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pytest
-from msgspec.structs import replace
 from test_verdict import rates, system_of
 
 from firsttouch import cli
@@ -74,43 +70,6 @@ def test_hosts_that_lack_what_the_facts_state_are_compared_with_all_hosts(tmp_pa
 
 def test_a_fleet_without_references_loses_nothing_as_a_whole():
     assert judged(samples_table.of_records(fleet(*[0.04] * 8)), Undescribed("s")).common_loss is None
-
-
-def weekly_fleet(changed, hosts=40, change=0.94):
-    """Return the rates of hosts in 30 weeks; *changed* has the week in which some of them change."""
-    rng, begin = np.random.default_rng(1), datetime(2025, 7, 1, tzinfo=UTC)
-    records = []
-    for host in range(hosts):
-        level = 10 * (1 + 0.01 * rng.standard_normal())
-        for week in range(30):
-            slower = change if week >= changed.get(host, 30) else 1.0
-            time = begin + timedelta(weeks=week, minutes=host)
-            values = level * slower * (1 + 0.008 * rng.standard_normal(3))
-            records += [
-                replace(record, time=(time + timedelta(minutes=repetition)).isoformat())
-                for repetition, record in enumerate(rates(*values, host=f"n{host}"))
-            ]
-    return records
-
-
-@pytest.mark.parametrize(
-    ("changed", "line"),
-    [
-        (dict.fromkeys(range(8), 24), "an update: 8 of 40 hosts lost 6.0 % together, 2025-12-16 "),
-        # Hosts that changed one after the other are no update; three hosts of 40, and two, are single faults.
-        ({host: 20 + 2 * host for host in range(4)}, None),
-        (dict.fromkeys(range(3), 24), None),
-        (dict.fromkeys(range(2), 24), None),
-    ],
-)
-def test_bad_hosts_that_have_a_change_or_a_loss_in_common_are_named_together(changed, line):
-    notes = judged(samples_table.of_records(weekly_fleet(changed)), Undescribed("s")).notes()
-    if line is None:
-        assert notes == []
-        return
-    (note,) = notes
-    assert note.startswith(line)
-    assert re.search(rf"\(n\[0-{len(changed) - 1}\]; (copy, NUMA 0 to bank 0|memory of bank 0, bandwidth)\)", note)
 
 
 def test_validate_report_and_prometheus_say_so(tmp_path, monkeypatch, run_cli):

@@ -187,22 +187,6 @@ def test_right_answers_never_outweigh_a_wrong_one(others):
     assert verdict.verdict == "fail"
 
 
-def test_a_wrong_answer_counts_until_parts_are_replaced():
-    wrong, right = answers("n1", wrong=5.0, pu=3), [answers("n1", day=day) for day in range(2, 9)]
-    (verdict,) = judge([wrong, *right], Undescribed("s"))
-    assert verdict.verdict == "fail"
-    stated = {
-        "parameters": {"reason": "new processor"},
-        "system": "s",
-        "host": "n1",
-        "time": "2026-01-04T12:00:00Z",
-    }
-    replaced = Record("configuration", "replaced", "1", "neither", (1.0,), **stated)
-    (verdict,) = judge([wrong, replaced, *right], Undescribed("s"))
-    assert verdict.verdict == "undecided"  # nothing but counts without an event
-    assert not verdict.missing
-
-
 def replacement(time, system="s"):
     stated = {"parameters": {"reason": "x"}, "system": system, "host": "n1", "time": time}
     return Record("configuration", "replaced", "1", "neither", (1.0,), **stated)

@@ -35,18 +35,6 @@ def test_eight_instances_of_snap_instead_of_two(on_opteron):
     assert on_opteron.fitting(refused).name == "8x8-bound+no-thp+interleaved-index"
 
 
-def test_the_arithmetic_of_copies(on_opteron):
-    with pytest.raises(CannotHere) as error:
-        on_opteron.scenario("8x8-bound+node-index")
-    assert str(error.value) == (
-        "scenario 8x8-bound+node-index: a copy of the index needs 27 GiB on NUMA node 0: 0 has 15.2 GiB; "
-        "it fits as 8x8-bound+interleaved-index"
-    )
-    for name in ("8x8-bound", "8x8-bound+private"):
-        with pytest.raises(CannotHere, match=r"27.6 GiB \(index 27 GiB \+ 572 MiB"):
-            on_opteron.scenario(name)
-
-
 def test_instances_need_room_beside_the_copy(opteron):
     need = Need(10 * 2**30, 4 * 2**30, 2**30, 12 * 2**30, "mapped")
     planned = plan(opteron, need)

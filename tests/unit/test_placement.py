@@ -9,14 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import ScenarioName, name_of, parse_name, plan
 from firsttouch.scenarios.policies import chosen, policies, refusal
-from firsttouch.systems.definition import load
 
 GIB = 2**30
 
@@ -263,14 +261,6 @@ def test_table_5_2(opteron):
     assert numactl(planned, "1x-local") == ["--localalloc"]
     assert numactl(planned, "1x-interleave") == ["--interleave=all"]
     assert [planned.scenario(f"{n}x-original").threads for n in (1, 2, 4, 8)] == [64, 32, 16, 8]
-
-
-@pytest.mark.parametrize("name", ["amd-opteron", "intel-xeon"])
-def test_thread_counts_of_the_scaling_study(name):
-    planned = plan(topology_of(load(name).facts))
-    for policy in chosen("thesis"):
-        threads = [s.threads for s in planned.scenarios if s.instances == 1 and s.policy == policy.name]
-        assert threads == [8, 16, 32, 48, 64]
 
 
 def test_a_memoryless_node_uses_the_nearest_bank():

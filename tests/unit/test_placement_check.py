@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -405,24 +404,6 @@ def test_stored_maps_of_a_real_bwa(proc, golden, name, mode):
     assert list(what.modes) == [mode]
     assert list(what.pages) == [0]
     assert what.pages[0] == what.modes[mode] > 100
-
-
-def test_a_living_process_and_its_child():
-    script = "import subprocess, sys; x = bytearray(50 << 20); subprocess.run([sys.executable, '-c', 'input()'])"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
-        try:
-            deadline = time.monotonic() + 120
-            what = Observed()
-            while what.threads < 2 and time.monotonic() < deadline:
-                time.sleep(0.05)
-                look(process.pid, what)
-            assert len(family(process.pid)) == 2
-            assert what.pus <= os.sched_getaffinity(0)
-            assert sum(what.pages.values()) > 12_000
-            assert what.peak_bytes > 50 << 20
-        finally:
-            process.stdin.close()
-            process.wait()
 
 
 POLICY_OF_A_THREAD = """

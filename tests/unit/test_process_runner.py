@@ -226,25 +226,6 @@ def test_the_second_cannot_start_and_the_first_is_stopped(job, tmp_path, marker)
     assert not with_marker(marker)
 
 
-def test_slow_looks_do_not_let_a_short_program_go_unseen(job, clock, held):
-    stdin, let_go_on = held
-    looks = []
-
-    def look(pid, observed):
-        looks.append(clock.now)
-        # At the first look the program has not begun.
-        if len(looks) == 2:
-            wait_until(lambda: placement_check.look(pid, observed) or observed.pages, "its memory")
-        if len(looks) == 3:
-            let_go_on()
-        clock.sleep(1)
-
-    (outcome,) = run_together([job("read line", stdin=stdin)], watching=Watching(1e-3, look), clock=clock)
-    assert outcome.observed.pages
-    assert looks[1] - looks[0] == pytest.approx(1 + sampling.UNSEEN_PAUSE)
-    assert looks[2] - looks[1] == pytest.approx(1 + 1000)
-
-
 def test_a_job_that_ended_in_time_during_a_slow_look_is_not_late(job, clock, held):
     (stdin, let_go_on), ends = held, Ends()
 

@@ -10,7 +10,6 @@ import random
 import signal
 import sys
 import threading
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -302,28 +301,12 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list((tmp_path / "st").iterdir()) == []
 
 
-@pytest.mark.parametrize("columns", [READ, ("time", "host")])
-def test_small_tables_are_read_together_in_any_order_of_columns(tmp_path, columns):
-    for host in range(5):
-        store.append(tmp_path, some(f"n{host}", 1, count=4))
-    (table,) = store.batches(store.find([tmp_path]), columns)
-    assert (len(table), table.columns) == (20, list(columns))
-
-
 def test_a_condition_leaves_tables_and_lines_out(tmp_path):
     for host in range(3):
         store.append(tmp_path, some(f"n{host}", 1, count=4))
     schema.append(tmp_path / "records.jsonl", [*some("n1", 2, count=2), *some("n2", 2, count=2)])
     parts = [*store.batches(store.find([tmp_path]), ["host"], where=pl.col("host") == "n1")]
     assert [host for part in parts for host in part["host"]].count("n1") == sum(map(len, parts)) == 6
-
-
-def test_large_tables_are_read_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "ROWS", 5)
-    store.append(tmp_path, some("n1", 1, count=12))
-    parts = [len(t) for t in store.batches(store.find([tmp_path]), ["host"])]
-    assert parts == [5, 5, 2]
-    assert Path(tmp_path).is_dir()
 
 
 def test_a_store_is_joined_by_appending_it_to_a_new_one(tmp_path, run_here):

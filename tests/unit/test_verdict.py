@@ -86,25 +86,6 @@ def test_a_single_repetition_never_fails_a_host(bandwidth, repetitions, expected
     assert word(rates(*repetitions), bandwidth) == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "strict", "beginning"),
-    [
-        (("pass", "pass"), False, ""),
-        (("undecided",), False, "the host is undecided, which is not a pass: "),
-        (("undecided",) * 8, False, "8 of 8 hosts are undecided, which is not a pass: "),
-        (("undecided", "pass"), False, "1 of 2 hosts is undecided, which is not a pass: "),
-        # The exit status is not 0.
-        (("undecided", "pass"), True, ""),
-        (("undecided", "suspect"), False, ""),
-        (("undecided", "fail"), False, ""),
-    ],
-)
-def test_the_last_line_says_what_exit_status_0_does_not(words, strict, beginning):
-    assert bool(status(words, strict=strict)) == (beginning == "" and set(words) != {"pass"})
-    assert conclusion(words, strict=strict).startswith(beginning)
-    assert bool(conclusion(words, strict=strict)) == bool(beginning)
-
-
 def test_validate_ends_with_the_word_about_undecided_hosts(tmp_path, monkeypatch, run_cli):
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
     append(tmp_path / "r.jsonl", [r for host in ("n1", "n2") for r in rates(10.0, host=host)])
@@ -220,14 +201,6 @@ def test_a_metric_that_some_hosts_measured_is_not_missing_on_the_others(bandwidt
 
 def test_records_of_another_system_are_left_out(bandwidth):
     assert judge(rates(1.0, 1.0, system="other"), bandwidth) == []
-
-
-def test_result_parameters_of_a_run_do_not_make_another_case(tmp_path):
-    entry = {"check": "placement", "metric": "alignment_time", "value": "10 s", "source": "x"}
-    system = system_of(tmp_path, {**entry, "tolerance": {"upper": "10 %"}})
-    fields = {"check": "placement", "metric": "alignment_time", "unit": "s", "better": "lower"}
-    runs = [rates(20.0, parameters={"scenario": "8x8-bound", "cpu_seconds": s}, **fields)[0] for s in (1.0, 2.0)]
-    assert word(runs, system) == "fail"
 
 
 def test_another_repetition_is_only_requested_if_it_may_decide(bandwidth):
