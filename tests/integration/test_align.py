@@ -259,14 +259,6 @@ def test_reads_come_from_pipes(bwa, reads):
     assert body(by_hand("bash", "-c", script)) == expected
 
 
-def test_pipes_in_a_list_with_an_output_file(reads, index, tmp_path):
-    command = f"bowtie2 -p 1 -x {index('bowtie2')} -U <(cat {reads[0]}),<(cat {reads[1]})"
-    words = shlex.join([*FIRSTTOUCH, "run", "1x-default", "--share-host", "-o", f"{tmp_path}/o.sam", "--"])
-    shell = ["bash", "-c", f"{words} {command}"]
-    by_hand(*shell)
-    assert len(body((tmp_path / "o.sam").read_bytes())) == 2 * COUNT
-
-
 @needs_two
 @pytest.mark.parametrize("form", ["two files", "interleaved"])
 def test_pairs_with_empty_mates(placed, reads, index, tmp_path, form):
@@ -438,23 +430,6 @@ def test_what_cannot_be_is_refused_before_the_run(placed, bwa, tmp_path, words, 
     assert reason in done.stderr.decode()
     assert done.stdout == b""
     assert not [*tmp_path.iterdir()]
-
-
-@needs_two
-def test_two_outputs_are_refused(placed, bwa, tmp_path):
-    argv, out = bwa[0], tmp_path / "out.sam"
-    done = placed("-o", out, TWO, "--", *argv[:2], "-o", "own.sam", *argv[2:], status=2)
-    assert b"-o and the command's own output own.sam: name one of them" in done.stderr
-    assert not [*tmp_path.iterdir()]
-
-
-@needs_two
-def test_a_bad_record_is_named(placed, bwa, reads, tmp_path):
-    cut = tmp_path / "cut.fq"
-    cut.write_bytes(reads[0].read_bytes()[:-20])
-    done = placed("-o", tmp_path / "out.sam", TWO, "--", *bwa[0][:-2], cut, reads[1], status=2)
-    assert f"cut.fq:{4 * COUNT}: record {COUNT} has ".encode() in done.stderr
-    assert not (tmp_path / "out.sam").exists()
 
 
 def test_a_command_that_cannot_be_divided_is_not(placed, index, reads):

@@ -117,14 +117,6 @@ def test_a_probe_that_fails_is_no_proof(firsttouch, tmp_path, probe):
     assert "no memory here" in done.stdout
 
 
-@pytest.mark.parametrize("wrong", [["--seconds", "4"], ["--seconds", "x"], ["--system", "no-such-system"]])
-def test_bad_input_is_one_line(firsttouch, wrong):
-    done = firsttouch("check", *wrong)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 class Late(Clock):
     """A clock on which each look is ten seconds later than the one before."""
 

@@ -19,8 +19,7 @@ from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.collecting import Collector
 from firsttouch.genomics.dealing import Dealer
 from firsttouch.genomics.sinks import AlignOutput
-from firsttouch.host.topology import load
-from firsttouch.scenarios.placement import Placement, plan
+from firsttouch.scenarios.placement import Placement
 
 BWA = aligner("bwa-mem")
 BATCH = 6_000
@@ -96,20 +95,6 @@ def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(t
     # from 0. Without such places in this genome the test would prove nothing.
     assert len({s.exact for s in sums}) > 1
     assert len({s.common for s in sums}) == 1
-
-
-def test_every_scenario_of_this_host(few):
-    prefix, files = few
-    work = prepare(prefix, files, 5_000)
-    expected = None
-    for planned in plan(load(), BWA.need(BWA.index_bytes(prefix))).scenarios:
-        if planned.instances > work.reads.batches.count:
-            continue
-        result = launch.run(work, planned, None, timeout=100)
-        expected = expected or result.alignments.sums.exact
-        assert result.alignments.sums.exact == expected, planned.name
-        assert len(result.outcomes) == planned.instances
-        assert result.seconds > 0
 
 
 def test_reads_for_each_thread_are_repeated(few, stand_in):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``firsttouch run`` with real programs: its output, its records, and bad input of every kind."""
 
-import gzip
 import hashlib
 import json
 import mmap
@@ -9,10 +8,8 @@ import os
 import random
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -182,19 +179,6 @@ def described(lines, name):
     assert not [gone for gone in ("/dev/fd", ".firsttouch-") if gone in line]
 
 
-@pytest.mark.skipif(not shutil.which("samtools"), reason="samtools is not on PATH")
-@pytest.mark.parametrize("form", [(), ("--sort",)])
-def test_samtools_takes_the_header(align, form):
-    name = "2x1-bound" if "2x1-bound" in SCENARIOS else "1x-default"
-    out = align.folder / ("out.bam" if form else "out.sam")
-    done = align(name, *form, output=out)
-    assert done.returncode == 0, done.stderr
-    subprocess.run(["samtools", "quickcheck", "-v", *([] if form else ["-u"]), out], check=True)
-    shown = captured(["samtools", "view", "-H", "--no-PG", out], check=True).stdout
-    if form or name.startswith("2"):
-        described(shown.splitlines(), name)
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario(align, whole, tmp_path, name):
     done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}", sampled=True)
@@ -327,69 +311,6 @@ def test_several_lanes_pipes_and_other_forms_are_read_once(align, few, lambda_wo
     refused(done, 2, "2 files of --reads: several lanes are read once", align.folder)
 
 
-def test_lanes_of_pairs(align, few, tmp_path):
-    done = align("2x1-unbound", "--reads", few[0], few[0], "--reads2", few[1], few[1], reads=None, reads2=None)
-    assert done.returncode == 0, done
-    lanes = alignments((align.folder / "out.sam").read_text())
-    doubled = [tmp_path / file.name for file in few]
-    for target, file in zip(doubled, few, strict=True):
-        target.write_bytes(file.read_bytes() * 2)
-    assert align("1x-unbound", reads=doubled[0], reads2=doubled[1]).returncode == 0
-    assert alignments((align.folder / "out.sam").read_text()) == lanes
-    assert len(lanes) >= 4000
-
-
-def cut(file, target, keep, *, packed):
-    data = file.read_bytes()
-    data = gzip.compress(data, 1) if packed else data
-    target.write_bytes(data[: int(len(data) * keep)])
-    return target
-
-
-@pytest.mark.parametrize(
-    ("name", "which", "packed"), [(SCENARIOS[0], "reads2", False), (SCENARIOS[-1], "reads", True)]
-)
-def test_truncated_reads(align, few, name, which, packed):
-    tmp_path = align.folder.parent
-    file = cut(few[which == "reads2"], tmp_path / "cut.fq", 0.5003, packed=packed)
-    done = align(name, **{which: file})
-    reason = "the gzip data are truncated" if packed else "(is it truncated?)"
-    refused(done, 2, reason, tmp_path / "output")
-    assert f"{file}:" in done.stderr
-    assert "record " in done.stderr
-
-
-def test_files_that_are_not_there(align, tmp_path, monkeypatch):
-    refused(
-        align(SCENARIOS[0], reads=tmp_path / "no.fq"),
-        2,
-        "no.fq: cannot be read: No such file",
-        tmp_path / "output",
-    )
-    with monkeypatch.context() as patch:  # the files below a folder are not looked for
-        patch.setattr(os, "walk", None)
-        refused(align(SCENARIOS[0], reads="/"), 2, "/: cannot be read: Is a directory", tmp_path / "output")
-    refused(
-        align(SCENARIOS[0], index=tmp_path / "no"), 2, "no.amb: no index of bwa-mem there", tmp_path / "output"
-    )
-    (tmp_path / "empty.fq").write_text("")
-    refused(align(SCENARIOS[0], reads=tmp_path / "empty.fq", reads2=None), 2, "no reads", tmp_path / "output")
-
-
-@pytest.mark.parametrize("suffix", [".bwt", ".amb"])
-def test_an_index_that_is_not_whole(align, lambda_work, tmp_path, suffix):
-    index = tmp_path / "part"
-    index.mkdir()
-    for file in lambda_work[0].parent.glob("index.*"):
-        shutil.copy(file, index)
-    (index / f"index{suffix}").unlink()
-    refused(align(SCENARIOS[0], index=index / "index"), 2, f"index{suffix}: no index", tmp_path / "output")
-    (index / f"index{suffix}").write_bytes(b"")
-    done = align(SCENARIOS[0], index=index / "index")
-    assert done.returncode in {1, 2}, done
-    assert list((tmp_path / "output").iterdir()) == []
-
-
 @pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
 def test_the_index_of_another_genome(align, tmp_path, name):
     rng = random.Random(7)  # noqa: S311
@@ -520,49 +441,10 @@ def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
     assert "memory policy is local, requested was interleave" in json.loads(done.stdout)["reason"]
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        ('{bwa} "$@" | head -n 500; kill -9 $$', "signal SIGKILL (out of memory, a limit of CPU time, or a user)"),
-        ("echo first >&2; echo 'cannot go on' >&2; exit 9", "ended with status 9: first | cannot go on"),
-    ],
-)
-def test_an_aligner_that_breaks(align, stand_in, tmp_path, broken):
-    script, reason = broken
-    bwa = shutil.which("bwa")
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{script.format(bwa=bwa)}")
-    refused(align(SCENARIOS[-1]), 1, reason, tmp_path / "output")
-
-
 def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here):
     options = ("1x-default", "--aligner", "bowtie2", "--dataset", "lambda", "--json")
     done = run_here("run", *options, "--unpaired", **lambda_part)
     assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, PART), done.stderr
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number):
-    """Also of several instances; tests/hostile sends the other signals to one."""
-    name = SCENARIOS[-1]
-    bwa, (prefix, reads, _) = shutil.which("bwa"), lambda_work
-    pids = tmp_path / "pids"
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho $$ >> {pids}\nsleep 300")
-    folder = tmp_path / "output"
-    folder.mkdir()
-    argv = [FIRSTTOUCH, "run", name, "--aligner=bwa-mem", f"--index={prefix}", "--batch-bases=100000"]
-    argv += [f"--reads={reads[0]}", f"--reads2={reads[1]}", f"--output={folder / 'out.sam'}"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while (
-            len(pids.read_text().split() if pids.exists() else []) < int(name[0]) and time.monotonic() < deadline
-        ):
-            time.sleep(0.05)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (128 + number, "", "firsttouch: interrupted\n")
-    assert list(folder.iterdir()) == []
-    for pid in pids.read_text().split():
-        assert not Path(f"/proc/{pid}").exists()
 
 
 @pytest.fixture
