@@ -188,42 +188,32 @@ def test_another_number_of_threads_keeps_the_batches_of_the_command():
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("bowtie2 -x i -U a --no-unal", "--no-unal leaves unaligned reads out"),
-        ("bowtie2 -x i -1 a -2 b --un-conc-gz u.gz", "--un-conc-gz writes a further file"),
-        ("bowtie2 -x i -U a -u 100", "-u counts the reads of the whole input"),
-        ("bowtie2 -x i -1 a -2 b -U c", "it has reads of several kinds: pairs, interleaved pairs or single reads"),
-        ("bowtie2 -x i -b a.bam", "-b reads a BAM file"),
-        ("bowtie2 --version", "--version aligns nothing"),
-        ("bowtie -S -x i a -k 2", "-k gives several primary alignments of a read"),
-        (
-            "hisat2 -x i -U a",
-            "without --no-temp-splicesite, splice sites of one read change the alignment of the next",
-        ),
-        ("snap-aligner single i a.fq", "without -o, it writes no alignments"),
-        (
-            "snap-aligner single i a.fq -o out.bam -so",
-            "-o out.bam is not SAM; -so sorts the alignments of all reads",
-        ),
-        ("snap-aligner paired i a.bam -o -sam -", "tags of the records in a.bam are kept"),
-        ("bowtie -x i a", "without -S, it does not write SAM"),
-        ("minimap2 -x map-ont r.mmi a", "without -a, it does not write SAM"),
-        ("bwa mem -K 10M ref.fa a", "-K 10M is not a number of bases"),
-        ("bwa mem -Z -t 3 ref.fa a", "-Z is unknown to bwa-mem.toml"),
-        ("bwa mem ref.fa a b c", "'c' is one word more than bwa-mem.toml describes"),
-        ("minimap2 -a r.fa a", "each instance would index r.fa: index it once, in a file *.mmi"),
-        ("minimap2 -a --frag=no r.mmi a", "--frag changes which reads are mates"),
-        ("bwa-mem3 mem --fast r a", "--fast limits the batches of many threads"),
-        ("strobealign --use-index -r 100 r.fa a", "-r changes the batches, which are known for -r 150"),
-        (
-            "strobealign r.fa a",
-            "without --use-index, each instance would index the reference; "
-            "without -r, it estimates the length of all reads from the first ones",
-        ),
+        ("bowtie2 -x i -U a --no-unal", "^--no-unal "),
+        ("bowtie2 -x i -1 a -2 b --un-conc-gz u.gz", "^--un-conc-gz .*file"),
+        ("bowtie2 -x i -U a -u 100", "^-u "),
+        ("bowtie2 -x i -1 a -2 b -U c", "several kinds"),
+        ("bowtie2 -x i -b a.bam", "^-b .*BAM"),
+        ("bowtie2 --version", "^--version "),
+        ("bowtie -S -x i a -k 2", "^-k .*primary"),
+        ("hisat2 -x i -U a", "^without --no-temp-splicesite, "),
+        ("snap-aligner single i a.fq", "^without -o, "),
+        ("snap-aligner single i a.fq -o out.bam -so", "^-o out.bam .*SAM; -so "),
+        ("snap-aligner paired i a.bam -o -sam -", "a.bam"),
+        ("bowtie -x i a", "^without -S, .*SAM"),
+        ("minimap2 -x map-ont r.mmi a", "^without -a, .*SAM"),
+        ("bwa mem -K 10M ref.fa a", "^-K 10M "),
+        ("bwa mem -Z -t 3 ref.fa a", "^-Z .*bwa-mem.toml"),
+        ("bwa mem ref.fa a b c", "^'c' .*bwa-mem.toml"),
+        ("minimap2 -a r.fa a", "r.fa: .*mmi"),
+        ("minimap2 -a --frag=no r.mmi a", "^--frag "),
+        ("bwa-mem3 mem --fast r a", "^--fast "),
+        ("strobealign --use-index -r 100 r.fa a", "^-r .*150"),
+        ("strobealign r.fa a", "^without --use-index, .*; without -r, "),
     ],
 )
 def test_what_cannot_be_split(command, reason):
     parsed = understood(command)
-    assert parsed.whole == reason
+    assert re.search(reason, parsed.whole)
     assert parsed.unsplit() == shlex.split(command)
     with pytest.raises(ValueError, match=r"^.+$"):
         parsed.argv(threads=2, reads=PIPES)
@@ -231,7 +221,7 @@ def test_what_cannot_be_split(command, reason):
 
 def test_the_words_behind_an_unknown_option_are_not_guessed():
     parsed = understood("bwa mem -Z 3 -t 4 ref.fa a b")
-    assert parsed.whole == "-Z is unknown to bwa-mem.toml, so the index and reads are, too"
+    assert parsed.whole.startswith("-Z ")
     assert (parsed.index, parsed.lanes, parsed.threads) == (None, (), 4)
     parsed = understood("bowtie2 --frob 3 -x i -U a")
     assert (parsed.index, parsed.lanes) == (Path("i"), (("a",),))
@@ -256,16 +246,13 @@ def test_fasta_is_not_divided(tmp_path, text):
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("", "no command behind --"),
-        (
-            "cat reads.fq",
-            "'cat reads.fq' is not the command of an aligner: there are bowtie, bowtie2, bwa mem, .*run`",
-        ),
-        ("bwa index ref.fa", "'bwa index' is not the command of an aligner"),
-        ("bwa mem ref.fa", "names no reads"),
-        ("bwa mem ref.fa - -", "reads standard input twice"),
-        ("snap-aligner paired i a.fq", "a.fq needs 2 values"),
-        ("bowtie2 -x i -1 a,b -2 c", "2 files with first mates, but 1 with second mates"),
+        ("", "no command"),
+        ("cat reads.fq", "'cat reads.fq' .*: there are bowtie, bowtie2, bwa mem, "),
+        ("bwa index ref.fa", "'bwa index' "),
+        ("bwa mem ref.fa", "no reads"),
+        ("bwa mem ref.fa - -", "standard input"),
+        ("snap-aligner paired i a.fq", "a.fq .*2 "),
+        ("bowtie2 -x i -1 a,b -2 c", "2 files .* 1 "),
     ],
 )
 def test_wrong_commands(command, reason):
@@ -376,13 +363,13 @@ def test_own_options_in_the_commands_of_an_aligner(name, own, paired):
 @pytest.mark.parametrize(
     ("name", "own", "reason"),
     [
-        ("bwa-mem", "-t 8", "-t behind --: use --threads, or the scenario"),
-        ("bwa-mem", "-p", "-p behind --: use --interleaved"),
-        ("minimap2", "-x map-ont", "-x behind --: minimap2 is for one value of it"),
-        ("bwa-mem", "-Y ref.fa", "'ref.fa' behind -- is not an option of bwa-mem"),
-        ("bowtie2", "--ind x", "--index behind --: use --index"),
-        ("bowtie2", "--un x", "--un behind --: firsttouch runs no script, and the program does not know it"),
-        ("bwa-aln", "-k 2", "options behind --: bwa-aln runs several programs"),
+        ("bwa-mem", "-t 8", "-t .*--threads"),
+        ("bwa-mem", "-p", "-p .*--interleaved"),
+        ("minimap2", "-x map-ont", "-x .*minimap2"),
+        ("bwa-mem", "-Y ref.fa", "'ref.fa' .*bwa-mem"),
+        ("bowtie2", "--ind x", "--index .*--index"),
+        ("bowtie2", "--un x", "--un .*script"),
+        ("bwa-aln", "-k 2", "options .*bwa-aln"),
     ],
 )
 def test_options_that_are_no_own_ones(name, own, reason):
@@ -494,12 +481,12 @@ def test_any_words_are_understood_or_refused(words):
 
 #: Commands that run an aligner, and why its reads are not divided (None: they run none).
 UNDIVIDED = {
-    "nice bwa mem -t 4 ref r.fq": "nice runs one process of `bwa mem ...`: begin with the aligner",
-    "env A=b /opt/bin/bowtie2 -x i -U r.fq": "env runs one process of `/opt/bin/bowtie2 -x ...`",
-    "apptainer exec i.sif minimap2 -a i.mmi r.fq": "apptainer runs one process of `minimap2 -a ...`",
-    "/sw/bwa-0.7.17 mem ref r.fq": "/sw/bwa-0.7.17 runs as one process: the reads of `bwa mem` would be divided",
-    "bowtie2-2.5.4 -x i -U r.fq": "bowtie2-2.5.4 runs as one process: the reads of `bowtie2` would be divided",
-    "minimap2_v2.28 -a i.mmi r.fq": "minimap2_v2.28 runs as one process: the reads of `minimap2` would be divided",
+    "nice bwa mem -t 4 ref r.fq": r"nice .* `bwa mem \.\.\.`",
+    "env A=b /opt/bin/bowtie2 -x i -U r.fq": r"env .* `/opt/bin/bowtie2 -x \.\.\.`",
+    "apptainer exec i.sif minimap2 -a i.mmi r.fq": r"apptainer .* `minimap2 -a \.\.\.`",
+    "/sw/bwa-0.7.17 mem ref r.fq": "/sw/bwa-0.7.17 .* `bwa mem` ",
+    "bowtie2-2.5.4 -x i -U r.fq": "bowtie2-2.5.4 .* `bowtie2` ",
+    "minimap2_v2.28 -a i.mmi r.fq": "minimap2_v2.28 .* `minimap2` ",
     "bowtie2-build ref i": None,
     "samtools sort r.bam": None,
 }
@@ -508,8 +495,8 @@ UNDIVIDED = {
 @pytest.mark.parametrize("command", UNDIVIDED)
 def test_why_an_aligner_is_not_divided(command, monkeypatch, run_cli):
     words, expected = command.split(), UNDIVIDED[command]
-    assert undivided_because(words).startswith(expected) if expected else not undivided_because(words)
+    assert re.match(expected, undivided_because(words)) if expected else not undivided_because(words)
     monkeypatch.setattr(run_program, "run", lambda args: print(*args.program) or 0)
     status, out, err = run_cli("run", "--", *words)
     assert (status, out.split()) == (0, words)
-    assert (err.startswith(f"note: {expected}")) == bool(expected)
+    assert bool(re.match(f"note: {expected}", err)) == bool(expected)

@@ -295,10 +295,10 @@ def test_any_number_by_name():
     assert numactl(planned, "1x3-preferred") == ["--preferred-many=all"]
     assert numactl(planned, "2x-balancing")[1] == "--cpunodebind=1 --balancing --membind=1"
     for name, reason in {
-        "3x-bound": "the 16 PUs that may be used do not divide into 3 equal parts",
-        "3x5-bound": "only 2 instances of 5 threads fit within single NUMA nodes, not 3",
-        "17x1-bound": "17 x 1 threads are more than the 16 PUs",
-        "1x17-default": "1 x 17 threads are more than the 16 PUs",
+        "3x-bound": "the 16 PUs .* 3 ",
+        "3x5-bound": "only 2 .* 5 threads .* 3",
+        "17x1-bound": "17 x 1 .* 16 PUs",
+        "1x17-default": "1 x 17 .* 16 PUs",
     }.items():
         with pytest.raises(CannotHere, match=f"scenario {name}: {reason}"):
             planned.scenario(name)
