@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aligners of the 2018 study: their commands, blocked input, and programs that write several files."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ from msgspec.structs import replace
 
 from blocked_fastq import block
 from factories.fastq_files import text, write
-from factories.genomes import built, installed, scenario
-from firsttouch.errors import BadInput, RunFailed
+from factories.genomes import scenario
 from firsttouch.genomics import aligners, launch
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.sinks import AlignOutput
@@ -80,16 +78,6 @@ def test_whole_blocks_are_repeated(blocked, mates):
         assert 0 < result.aligning < result.seconds
 
 
-def test_wrong_uses_are_reported_before_any_run(blocked):
-    work = blocked(1)
-    with pytest.raises(BadInput, match=r"x-blocked .*--dynamic"):
-        launch.check_dynamic(work.aligner, 1)
-    single = ((*work.aligner.single[0][:-1], "{scratch}/other.sam"), work.aligner.single[1])
-    lost = replace(work.aligner, single=single)
-    with pytest.raises(RunFailed, match=r"sh .*status 1: .*No such file"):
-        launch.run(replace(work, aligner=lost), scenario(1), None, timeout=100)
-
-
 VARIANTS = ("tinythread", "tbb-spin", "tbb-standard", "tbb-queuing", "deferred", "batched", "blocked", "striped")
 
 
@@ -123,19 +111,3 @@ def test_the_commands_of_the_study(family, aligners_of_studies):
             assert batch is None or argv[-2:] == ["--reads-per-batch", batch]
         assert aligner.origin.endswith("_paper_v2" if variant[0] != "t" else ("_v1", "_v2"))
         assert not aligner.in_order
-
-
-@pytest.mark.parametrize("mates", [1, 2])
-def test_a_program_of_2018_reads_blocks(lambda_work, tmp_path, tmp_path_factory, aligners_of_studies, mates):
-    program = aligners.aligner("bowtie2-2018-striped")
-    if shutil.which(program.program) is None:
-        pytest.skip(f"{program.program} is not on PATH: {program.origin}")
-    _, files, reference = lambda_work
-    outs = [tmp_path / f"{n}.fq" for n in range(mates)]
-    block(inspect(files[:mates]), outs, per_block=program.batch.records)
-    prefix = built(installed("bowtie2"), reference, tmp_path_factory)
-    work = replace(launch.prepare(program, prefix, outs), summed=True)
-    sums = {
-        launch.run(work, each, None, timeout=100).alignments.sums.exact for each in (scenario(1, 2), scenario(2))
-    }
-    assert len(sums) == 1

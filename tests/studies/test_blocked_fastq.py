@@ -71,14 +71,6 @@ def test_the_figure_of_the_paper(tmp_path):
     ]
 
 
-def test_small_reads_of_a_pipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocked_fastq, "_LINES_AT_ONCE", 5)
-    out = tmp_path / "out"
-    block(inspect([write(tmp_path / "r.fq", text(GOOD * 10))]), [out], block_bytes=60, per_block=3)
-    assert unpadded(out.read_bytes()) == text(GOOD * 10)
-    assert out.stat().st_size == 600
-
-
 def test_records_that_do_not_fit(tmp_path):
     reads = inspect([write(tmp_path / "r.fq", text([*GOOD * 3, ["@long", "A" * 50, "+", "I" * 50]]))])
     out = tmp_path / "out"
@@ -90,16 +82,6 @@ def test_records_that_do_not_fit(tmp_path):
     with pytest.raises(BadInput, match=r"fq: records 7 to 10 of mate 1 .*145 bytes: .*-per-block 1 "):
         block(reads, [out], block_bytes=145, per_block=6)
     assert [f.name for f in tmp_path.iterdir()] == ["r.fq"]
-
-
-@given(records=fastq(), before=st.integers(1, 5), after=st.integers(1, 5))
-@common(10)
-def test_blocks_of_blocked_reads(tmp_path, *, records, before, after):
-    """Padding of other blocks is not kept."""
-    plain, (first, again, other) = write(tmp_path / "0.fq", text(records[0])), (tmp_path / n for n in "abc")
-    for source, out, number in ((plain, first, before), (plain, again, after), (first, other, after)):
-        block(inspect([source]), [out], block_bytes=4000, per_block=number)
-    assert other.read_bytes() == again.read_bytes()
 
 
 @pytest.mark.parametrize("marks", [1, 1 << 16])
@@ -177,13 +159,6 @@ def test_the_command_refuses(tmp_path, run):
         assert re.search(reason, err), (argv, err)
         assert err.count("\n") == 1
     assert (file.read_bytes(), other.exists()) == (text(GOOD), False)
-
-
-def test_blocked_reads_into_a_device(tmp_path, run):
-    link = tmp_path / "null"
-    link.symlink_to("/dev/null")
-    assert run(write(tmp_path / "r.fq", text(GOOD)), "-o", link)[0] == 0
-    assert link.is_symlink()
 
 
 # ----------------------------------------------------------------------

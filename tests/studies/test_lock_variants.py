@@ -134,21 +134,6 @@ def test_another_source_or_option_builds_it_again_and_a_failure_keeps_the_progra
     assert not (release.folder / "bin" / BOWTIE[2]).exists()
 
 
-def test_a_source_that_cannot_be_had_is_reported_before_anything_is_built(release, tmp_path, monkeypatch, capfd):
-    def missing(source, *_):
-        raise Missing(f"{source}: there is no mirror")
-
-    monkeypatch.setattr(locks, "from_distribution", missing)
-    failures = release(archive(tmp_path / "release"), BOWTIE[0], "bowtie2-align-s-spin")
-    assert [str(failure) for failure in failures] == ["bowtie2: there is no mirror"]
-    lines = capfd.readouterr().err.splitlines()
-    assert (
-        lines[0]
-        == "study-programs: bowtie2: there is no mirror; the programs of other sources are built without it"
-    )
-    assert any(": building " in line for line in lines[1:])
-
-
 def test_an_archive_must_be_in_the_lock_file(tmp_path):
     with pytest.raises(BadInput, match=rf"^{tmp_path}/none: "):
         locks.archives([tmp_path / "none"])
@@ -172,13 +157,6 @@ def test_what_is_wrong_or_missing_is_one_line(tmp_path, monkeypatch, names, vari
         monkeypatch.setenv(name, value)
     with pytest.raises((BadInput, Missing), match=reason):
         locks.install(locks.choose(locks.variants(), names), tmp_path, argparse.Namespace(source=[]))
-
-
-def test_a_machine_that_cannot_run_a_program_has_the_others(monkeypatch):
-    monkeypatch.setattr(locks.platform, "machine", lambda: "aarch64")
-    assert {variant.target for variant in locks.choose(locks.variants(), [])} == {"bowtie2-align-s"}
-    with pytest.raises(BadInput, match=r"bowtie .*aarch64: 1.3.1 "):
-        locks.choose(locks.variants(), [BOWTIE[0]])
 
 
 def test_aligners_name_the_programs_and_the_target():

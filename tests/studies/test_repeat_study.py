@@ -9,7 +9,6 @@ import pytest
 
 import repeat_study
 import study_files
-from factories.fastq_files import GOOD, text, write
 from factories.processes import captured
 from firsttouch import paths
 from firsttouch.host import topology
@@ -144,21 +143,6 @@ def test_bad_input_is_reported_before_any_run(small, tmp_path, capsys, argv, end
     assert not (tmp_path / "out").exists()
 
 
-def test_reads_are_written_in_whole_blocks_for_programs_that_need_them(tmp_path, aligners_of_studies):
-    study = study_files.study("scaling2018")
-    family, configuration = study.families["Bowtie 2"], study.configurations["L-parsing"]
-    case = Case(family, configuration, "unpaired", 1, "1x1-unbound")
-    (tmp_path / "i.rev.2.bt2").touch()
-    for suffix in ("1", "2", "3", "4", "rev.1"):
-        (tmp_path / f"i.{suffix}.bt2").touch()
-    reads = write(tmp_path / "r.fq", text(GOOD * 40))
-    inputs = repeat_study._Inputs("", {"": tmp_path / "i"}, (reads,))
-    inputs.prepare(case, tmp_path)
-    (file,) = inputs.blocked(case, tmp_path)
-    assert file.stat().st_size == len(GOOD) * 40 // 44 * 12288
-    assert inputs.options(case, tmp_path) == ["--index", str(tmp_path / "i"), "--reads", str(file)]
-
-
 def test_results_are_beside_the_published_values(aligners_of_studies):
     def run(name, place, threads, value, reads="unpaired"):
         study = study_files.study(name)
@@ -181,14 +165,3 @@ def test_results_are_beside_the_published_values(aligners_of_studies):
     (row,) = compared("lenis2017", [run("lenis2017", "BOWTIE2: Original", 2, 3.0)], 8)
     assert row["amd-opteron NA12878"].endswith("(16 threads)")
     assert row["amd-opteron NA12878"].startswith("339.21 ")
-
-
-def test_a_run_of_files_that_are_aligned_once_keeps_no_alignments(tmp_path, aligners_of_studies, capsys):
-    for suffix in ("1", "2", "3", "4", "rev.1", "rev.2"):
-        (tmp_path / f"i.{suffix}.bt2").touch()
-    reads = write(tmp_path / "r.fq", text(GOOD))
-    options = ("--index", f"BOWTIE2={tmp_path / 'i'}", "--reads", str(reads), "--only", "bowtie2: original")
-    assert repeat_study.main(["lenis2017", *options, "--dry-run"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines
-    assert all(f"--index {tmp_path / 'i'} --reads {reads} --output /dev/null " in line for line in lines)

@@ -96,13 +96,6 @@ def test_aligners_of_studies_are_described(name, aligners_of_studies):
         assert bool(program.index_mapped) or not configuration.scenario.endswith("+shared"), case.aligner
 
 
-def test_names_of_runs_are_unique_parts_of_file_names(opteron):
-    for name in study_files.names():
-        names = [case.name for case in study_files.study(name).cases(opteron)[0]]
-        assert len(set(names)) == len(names)
-        assert all(n.isascii() and not set(n) & set(" /()") for n in names)
-
-
 @settings(max_examples=20)
 @given(pus=st.integers(1, 300), nodes=st.sampled_from([1, 2, 8]))
 def test_no_run_has_more_threads_than_the_host_has_pus(pus, nodes):
@@ -121,16 +114,6 @@ def test_no_run_has_more_threads_than_the_host_has_pus(pus, nodes):
         assert all(reason for reason in left_out.values())
 
 
-def test_series_is_clipped_and_ends_with_all_pus(small):
-    assert [small.series(pus) for pus in (1, 2, 3, 32, 40)] == [
-        [1],
-        [1, 2],
-        [1, 2, 3],
-        [1, 2, 4, 32],
-        [1, 2, 4, 32],
-    ]
-
-
 def test_runs_of_some_threads_and_configurations(small):
     cases, _ = small.cases(host(64), threads=[48, 3], patterns=["mp*"])
     assert [(c.scenario, c.aligner, c.options, c.reads_per_thread) for c in cases] == [
@@ -142,19 +125,6 @@ def test_runs_of_some_threads_and_configurations(small):
         [],
         {"Bowtie 2: MP baseline": "none of the thread counts is a multiple of 16"},
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"threads": [3]}, "--threads 3: this host has 2 PUs"),
-        ({"patterns": ["B-parsin"]}, "no configuration 'B-parsin': there are .*did you mean 'B-parsing'"),
-        ({"reads": ["paired"]}, "study small has no paired reads: it has unpaired"),
-    ],
-)
-def test_wrong_choices_are_refused(small, options, message):
-    with pytest.raises(BadInput, match=message):
-        small.cases(host(2), **options)
 
 
 @pytest.mark.parametrize(

@@ -45,23 +45,6 @@ def test_cardiff(bench, tmp_path):
     assert len(double.measurements) == 3 * (1 + 2 * 5)
 
 
-def test_dahu(bench, tmp_path):
-    head = "avg_gflops,cluster,node,cpu,start_time\n"
-    for name, begin in (
-        ("dgemm_calibration_slownodes.csv", 1_571_386_167),
-        ("dgemm_calibration.csv", 1_574_848_720),
-    ):
-        rows = [f"25.5,dahu,13,{cpu},{begin + 86400 * day}\n" for day in range(12) for cpu in range(2)]
-        (tmp_path / name).write_text(head + "".join(rows))
-    by_name = {scenario.name: scenario for scenario in bench.scenarios(tmp_path)}
-    first = by_name["good, then bad"]
-    assert first.faults[0] == bench.Fault("dahu-13", 1_571_386_167)
-    assert sum(m.time < 1_571_386_167 for m in first.measurements) == 24
-    assert {len(s.measurements) for s in by_name.values()} == {24, 48}
-    times = [m.time for m in by_name["bad, 3 per session"].measurements if m.parameters["pu_nodes"] == [0]]
-    assert len(bench.sessions(times)) == 4
-
-
 def test_plain(bench, tmp_path):
     rows = [
         f"n{host},2026-01-{day:02d}T00:0{minute}:00,mine,speed,{50 if host == 7 else 100},GB/s,higher,0+1\n"

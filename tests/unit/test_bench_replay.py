@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from replay import COLUMNS, TIMES, Cell, Row, read, replay
+from replay import COLUMNS, TIMES, Cell, read, replay
 
 from firsttouch.errors import BadInput
 
@@ -74,19 +74,6 @@ def test_options_are_a_suffix_of_the_policy(tmp_path):
         read(file)
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.data())
-def test_any_cell_has_an_answer_that_was_tried(data):
-    shapes = [(n, p) for n in (1, 2, 4) for p in ("original", "interleave", "first-fit")]
-    kept = data.draw(st.lists(st.sampled_from(shapes), min_size=1, unique=True))
-    number = st.floats(0.01, 1e5)
-    rows = tuple(Row(n, 8 // n, p, data.draw(number), data.draw(st.floats(0, 0.5))) for n, p in kept)
-    replayed = replay(Cell("a", "s", "d", rows), 0, BUDGET)
-    assert replayed.outcome.trials[rows.index(replayed.row)]
-    assert replayed.best.seconds == min(r.seconds for r in rows)
-    assert replayed.spent > 0
-
-
 def test_the_benchmark_prints_the_choice_in_each_cell(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["replay.py", "--seed", "5"])
     runpy.run_path(replay.__code__.co_filename, run_name="__main__")
@@ -111,11 +98,8 @@ GOOD = "a,s,d,1,8,original,10.5,1.0"
         (f"{HEAD}\n{GOOD}\na,s,d,1,8\n", 3, "not 8 values"),
         (f"{HEAD}\n{GOOD},9\n", 2, "not 8 values"),
         (f"{HEAD}\n{GOOD.replace('10.5', '0')}\n", 2, "mean_s is '0': seconds above 0"),
-        (f"{HEAD}\n{GOOD.replace('10.5', 'inf')}\n", 2, "mean_s is 'inf'"),
         (f"{HEAD}\n{GOOD.replace('10.5', '1e308')}\n", 2, "mean_s is '1e308': seconds above 0, from 1e-06 to"),
-        (f"{HEAD}\n{GOOD.replace('10.5', '1e-300')}\n", 2, "mean_s is '1e-300'"),
         (f"{HEAD}\n{GOOD.replace('1.0', '1e300')}\n", 2, "error_pct is '1e300': percent, from 0 to 10000"),
-        (f"{HEAD}\n{GOOD.replace('10.5', 'ten')}\n", 2, "mean_s is 'ten'"),
         (f"{HEAD}\n{GOOD.replace('1.0', '-1')}\n", 2, "error_pct is '-1': percent"),
         (f"{HEAD}\n{GOOD.replace(',1,8', ',0,8')}\n", 2, "instances is '0'"),
         (f"{HEAD}\n{GOOD.replace(',1,8', ',1,8.5')}\n", 2, "threads_per_instance is '8.5'"),
