@@ -447,13 +447,3 @@ def test_the_papers_page(papers: Path, chromium: Page) -> None:
     assert misplaced(chromium) == []
     chromium.width(360)
     assert chromium.ask("document.scrollingElement.scrollWidth") <= 360
-
-
-def test_the_harness_sees_what_it_looks_for(chromium: Page, tmp_path: Path) -> None:
-    text = '<!DOCTYPE html><img src="x.png"><img src="http://cluster.example/y.png">'
-    text += '<img src="https://cluster.example/z.png"><script>nothing()</script>'
-    (tmp_path / "index.html").write_text(text)
-    chromium.load((tmp_path / "index.html").as_uri())
-    own = (tmp_path / "x.png").as_uri()
-    assert {own, "http://cluster.example/y.png", "https://cluster.example/z.png"} <= set(chromium.requests())
-    assert "nothing is not defined" in str(chromium.messages())

@@ -176,18 +176,6 @@ def test_verify_before_get_is_missing(data: Path, tmp_path: Path) -> None:
     assert not data.exists()
 
 
-def test_another_manifest_makes_another_file(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
-    get("pack")
-    (tmp_path / "package" / "b.fq.gz").write_bytes(gzip.compress(READS * 2))
-    manifest = Path(os.environ["FIRSTTOUCH_DATASETS"]) / "pack.toml"
-    text = manifest.read_text().replace("a.fq.gz", "b.fq.gz").replace(sha(READS), sha(READS * 2))
-    manifest.write_text(text.replace("reads = 2000", "reads = 4000"))
-    with pytest.raises(Missing, match="manifest"):
-        verify("pack")
-    assert get("pack").reads[0].read_bytes() == READS * 2
-
-
 @pytest.mark.parametrize("junk", ["", "[1]", '{"a.fa": 3}', '{"a.fa": {"sha256": 1}}', "\x00"])
 def test_a_damaged_record_names_the_file(data: Path, tmp_path: Path, junk: str) -> None:
     package(tmp_path / "package")
@@ -226,15 +214,6 @@ def test_a_full_disk_says_so_and_leaves_no_half(
     assert "\n" not in str(caught.value)
     assert (str(len(server.content)) in str(caught.value)) == stated
     assert "w.fq" not in leftovers(small_store / "web")
-
-
-def test_a_disk_too_small_for_the_unpacked_file_is_seen_before_the_download(
-    data: Path, server: Server, small_store: Path
-) -> None:
-    remote(server, extra="bytes_about = 1_000_000_000")
-    with pytest.raises(Missing, match=r"w\.fq .*1000000000 bytes"):
-        get("web")
-    assert server.asked == []
 
 
 def test_a_read_only_store_is_used_and_not_written(data: Path, tmp_path: Path, small_store: Path) -> None:
@@ -324,12 +303,6 @@ def test_the_beginning_of_a_file_cut_to_length(data: Path, server: Server) -> No
         lines[part::4] = [line[:4] for line in lines[part::4]]
     assert get("web").reads[0].read_bytes() == b"\n".join(lines) + b"\n"
     assert server.asked == ["bytes=0-59999"]
-
-
-def test_too_little_of_a_file_fails(data: Path, server: Server) -> None:
-    remote(server, extra="first_bytes = 6000\nfirst_reads = 500")
-    with pytest.raises(RunFailed, match=r" \d+ .* 500"):
-        get("web")
 
 
 def test_a_dead_link_says_how_to_hand_it_in(data: Path, server: Server) -> None:

@@ -179,16 +179,6 @@ sinfo: fatal: Could not establish a configuration source
 """
 
 
-def test_the_messages_of_a_command_are_one_line_without_their_prefixes(stand_in):
-    first, second = (
-        "invalid partition specified: x",
-        "Batch job submission failed: Invalid partition name specified",
-    )
-    stand_in("sbatch", f"printf 'sbatch: error: {first}\\nsbatch: error: {second}\\n' >&2; exit 1")
-    with pytest.raises(RunFailed, match=f"^sbatch: {first}; {second}$"):
-        slurm.submit(["script"])
-
-
 def test_nothing_is_submitted_or_left_where_slurm_does_not_answer(
     sbatch, stand_in, tmp_path, monkeypatch, run_cli
 ):

@@ -19,7 +19,7 @@ from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.cli import characterize
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution import child_process, progress
+from firsttouch.execution import progress
 from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
@@ -114,31 +114,6 @@ def test_the_log_that_reframe_opens_first_is_removed(stub_reframe, tmp_path, mon
     reframe_config.site_configuration(paths.SETTINGS)
     assert os.environ.get("TMPDIR") == folder
     assert reframe_run.TMPDIR not in os.environ
-
-
-def test_lines_that_are_read_in_pieces_are_printed_whole(stub_reframe, tmp_path, monkeypatch):
-    start = "[       OK ] (1/3) lat"
-    rest = "ency %pu_node=0 /1a2b3c4d @local:default+builtin"
-    (tmp_path / "report").write_text(report(case("a", "pass")))
-    gate = tmp_path / "gate"
-
-    def follow(process, interval, read):
-        def read_and_release():
-            is_waiting = gate.exists()
-            read()
-            if is_waiting:
-                os.close(os.open(gate, os.O_WRONLY))
-                gate.unlink()
-
-        return child_process.follow(process, interval, read_and_release)
-
-    monkeypatch.setattr(reframe_run, "follow", follow)
-    _, messages = stub_reframe(
-        f"printf '{start}'; printf half >> $FIRSTTOUCH_PROGRESS; mkfifo {gate}; read -r _ <{gate}; echo '{rest}'; "
-        f"printf ' a line' >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report"
-    )
-    assert "    half a line" in messages
-    assert any(s.startswith("  (1/3) ok: latency %pu_node=0 [") for s in messages)
 
 
 def test_a_folder_with_a_blank_is_no_stage(stub_reframe, tmp_path, monkeypatch):
@@ -237,7 +212,6 @@ WITHOUT_RESULTS = {
     "a folder that is a number of 400 digits": '{"session_info": {}, "runs": [{"testcases": [{"result": "pass", '
     f'"display_name": "x", "stagedir": {"9" * 400}}}]}}]}}',
 }
-DIGITS = "9" * 400
 
 
 @pytest.mark.parametrize(
@@ -259,12 +233,3 @@ def test_a_damaged_run_report_is_left_out_and_named(tmp_path, run_cli, text, by_
     assert f"{file}: not a run report of ReFrame: " in done.err
     assert done.status == 2
     assert "verdict n1 " in done.out
-
-
-def test_values_of_checks_may_have_any_type(tmp_path):
-    values = [DIGITS, "NaN", "[]", "{}", "null"]
-    cases = [f'{{"result": {v}, "display_name": {v}, "fail_reason": {v}, "stagedir": null}}' for v in values]
-    file = tmp_path / "run.json"
-    file.write_text(f'{{"session_info": {DIGITS}, "runs": [{{"testcases": [{", ".join(cases)}]}}]}}')
-    assert reframe_run.reports(tmp_path) == [file]
-    assert (len(reframe_run.read(file)), reframe_run.folders(file)) == (len(values), [])

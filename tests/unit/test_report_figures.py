@@ -134,12 +134,3 @@ def test_ticks_are_round_numbers(scale: charts.Scale, labels: list[str]) -> None
     assert [label for _, label in scale.ticks] == labels
     assert [float(label) for label in labels] == pytest.approx([value for value, _ in scale.ticks])
     assert all(scale.low <= value <= scale.high for value, _ in scale.ticks)
-
-
-@pytest.mark.parametrize("values", [(0.0,), (5e-324,), (1e308, 1e-300), (1.7976931348623157e308,), (1.0, 1.0)])
-def test_values_of_every_size_have_an_axis(values: tuple[float, ...]) -> None:
-    for scale in (charts.zero_based_scale(1.08 * max(values)), charts.logarithmic_scale(values)):
-        assert scale.ticks
-        shares = [scale.share(v) for v in (-1.0, 0.0, *sorted(values))]
-        assert shares == sorted(shares)
-        assert all(0 <= share <= 1 for share in shares)

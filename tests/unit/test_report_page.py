@@ -61,6 +61,13 @@ def test_every_reference_within_the_page_leads_somewhere(large: str) -> None:
                 assert target in ids
 
 
+def test_no_request_can_leave_the_page(large: str) -> None:
+    without_namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"', "", large)
+    for text in ("http:", "https:", "src=", "@import", "url(http", "<script ", "<iframe", "<object", "<img"):
+        assert text not in without_namespaces
+    assert "default-src 'none'" in large
+
+
 def test_only_the_script_of_this_package_may_run(large: str) -> None:
     (script,) = re.findall(r"<script>(.*?)</script>", large, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

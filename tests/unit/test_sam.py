@@ -3,17 +3,14 @@
 
 import hashlib
 import itertools
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firsttouch.cli import run_command
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import sam, sam_stream
 from firsttouch.genomics.sam_stream import SamTail
-from firsttouch.genomics.stream import Result
 
 HEADER = ["@HD\tVN:1.6", "@SQ\tSN:chr1\tLN:9", "@SQ\tSN:chr2\tLN:7"]
 EASY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -247,20 +244,3 @@ def test_further_records_count_where_they_are_sure():
 def test_reads_of_one_name_stay_apart():
     assert kept(SURE, SURE) == kept(SURE) * 2
     assert kept(SURE, TIE, mates=2) * 2 == kept(SURE, TIE, SURE, TIE, mates=2)
-
-
-@pytest.mark.parametrize(
-    ("mapped", "reads", "says"),
-    [
-        (0, 20_000, "0 of 20000 reads map: is this the index of another genome?"),
-        (199, 20_000, "199 of 20000 reads map: is this the index of another genome?"),
-        (200, 20_000, ""),
-        (0, 0, ""),  # nothing was aligned
-    ],
-)
-def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
-    result = Result(reads=reads, mapped=mapped, seconds=1.0, steps=(), fed=frozenset())
-    command = SimpleNamespace(aligner=SimpleNamespace(name="bwa"))
-    scenario = SimpleNamespace(name="1x-default", instances=1)
-    run_command._report(run_command.AlignRequest(progress="none"), command, scenario, result)
-    assert capsys.readouterr().err == (f"{says}\n" if says else "")

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from firsttouch import paths as folders
 from firsttouch.errors import BadInput
-from firsttouch.systems import references
 from firsttouch.systems.definition import load
 
 BASE = """\
@@ -320,20 +319,3 @@ def test_any_text_is_refused_or_loads(tmp_path, data):
     if error is not None:
         assert error.line >= 1
         assert len(str(error).splitlines()) == 1
-
-
-def test_hundreds_of_references_are_compared_without_looking_at_all_pairs(write, monkeypatch):
-    looked = []
-    real = references.normalise
-    monkeypatch.setattr(references, "normalise", lambda *args: looked.append(1) or real(*args))
-    fields = "check: bandwidth, metric: copy_bandwidth, value: 1 GB/s, tolerance: {lower: -5 %}, source: x"
-    cases = [f"{{pu_nodes: [0], bank: {i}, threads: 1}}" for i in range(300)]
-    cases += [f"{{pu_nodes: [0], bank: {i}, kernel: copy}}" for i in range(300, 600)]
-    lines = [f"  - {{{fields}, parameters: {case}}}" for case in cases]
-    begin = BASE.index("references:")
-    load(write(BASE[:begin] + "references:\n" + "\n".join(lines) + "\n"))
-    assert len(looked) == 600
-    lines.append(f"  - {{{fields}, parameters: {{pu_nodes: [0], bank: 7, kernel: copy}}}}")
-    with pytest.raises(BadInput, match="matches the same records") as error:
-        load(write(BASE[:begin] + "references:\n" + "\n".join(lines) + "\n"))
-    assert error.value.line == BASE[:begin].count("\n") + 2 + 600
