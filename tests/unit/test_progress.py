@@ -19,6 +19,7 @@ PROGRAM = """if True:
         steps.begin("second", 1)
         steps.end()
     print(progress.coloured("verdict n1 fail: 1 of 2 pass"))
+    print(progress.fitted("w" * 61 + chr(10) + "v" * 60))
     """
 
 
@@ -55,7 +56,14 @@ def test_a_terminal_has_one_live_line_and_keeps_the_messages():
     text = on_terminal(NO_COLOR="1")
     assert "1/2 first" in text
     assert "2/2 second, about 0 s left" in text
-    assert shown(text) == ["a message", "  first: done [1/2, about 0 s left]", "verdict n1 fail: 1 of 2 pass", ""]
+    assert shown(text) == [
+        "a message",
+        "  first: done [1/2, about 0 s left]",
+        "verdict n1 fail: 1 of 2 pass",
+        "w" * 59 + "…",
+        "v" * 60,
+        "",
+    ]
 
 
 def test_verdicts_are_coloured_on_a_terminal_unless_no_color_is_set():

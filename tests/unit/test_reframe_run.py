@@ -50,11 +50,14 @@ def stub_reframe(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     messages = []
 
-    def run(script, out=tmp_path / "out"):
+    def run(script, out=tmp_path / "out", **options):
         find = 'while [ $# -gt 0 ]; do [ "$1" = --report-file ] && report=$2; [ "$1" = --stage ] && stage=$2; '
         find += "shift; done\n"
         write_program(folder / "reframe", f'echo "$@" > {tmp_path / "argv"}\n{find}{script}')
-        return reframe_run.run(Path("checks"), "local", out, options=["-n", "x"], say=messages.append), messages
+        troubles, run.warnings = reframe_run.run(
+            Path("checks"), "local", out, options=["-n", "x"], say=messages.append, **options
+        )
+        return troubles, messages
 
     return run
 
@@ -90,6 +93,28 @@ def test_troubles_and_progress(stub_reframe, tmp_path):
     argv = (tmp_path / "argv").read_text()
     assert argv.startswith("-c checks -r --system local --exec-policy serial")
     assert argv.endswith("-n x\n")
+
+
+def test_a_brief_run_has_a_line_for_each_kind_and_repeats_warnings(stub_reframe, tmp_path):
+    names = ["latency %bank=0", "latency %bank=1", "locks", "tails"]
+    with (tmp_path / "log").open("w") as log:
+        for n, name in enumerate(names, 1):
+            word = "FAIL" if name == "tails" else "  OK"
+            log.write(f"[ RUN      ] {name} /1a2b3c4d @l:d\n[     {word} ] ({n}/4) {name} /1a2b3c4d @l:d\n")
+    (tmp_path / "report").write_text(report(case("tails", "fail", fail_reason="x")))
+    warning = "firsttouch: 2 of 3 values spread: this host was not idle"
+    troubles, messages = stub_reframe(
+        f"cat {tmp_path / 'log'}; echo '209 ns' >>$FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report; "
+        f"echo '{warning}' >>$FIRSTTOUCH_PROGRESS",
+        brief=True,
+    )
+    assert [t.check for t in troubles] == ["tails"]
+    assert [m.split(" [")[0] for m in messages] == [
+        "  latency: 2 checks",
+        "  locks: 1 check",
+        "  (4/4) fail: tails",
+    ]
+    assert [*stub_reframe.warnings] == ["this host was not idle"]
 
 
 @pytest.mark.parametrize("folder", ["/checks", None])

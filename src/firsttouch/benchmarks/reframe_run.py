@@ -20,10 +20,12 @@ from msgspec import Struct
 
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.child_process import child, follow
-from firsttouch.execution.progress import FOLLOWER, Steps
+from firsttouch.execution.progress import FOLLOWER, Steps, is_terminal
 
 #: The variable with the TMPDIR of checks where ReFrame is started with another one, "" for none.
 TMPDIR = "FIRSTTOUCH_TMPDIR"
+#: What a check's messages about its host begin with.
+_WARNING = "firsttouch: "
 _STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
 _SKIPPED = re.compile(r"^\[ +SKIP +\] \( *\d+/\d+\) (.+?) /[0-9a-f]{8} @\S+ \[(.*)\]$", re.MULTILINE)
 _ENDED = re.compile(r"\[ +(OK|FAIL|SKIP|XFAIL|XPASS|ABORT) +\] \( *(\d+)/(\d+)\) (.+?) /[0-9a-f]{8}")
@@ -43,10 +45,18 @@ class Trouble(Struct, frozen=True):
 
 
 def run(
-    checks: Path, system: str, folder: Path, *, options: Sequence[str], say: Callable[[str], None]
-) -> list[Trouble]:
-    """Run all *checks* on *system*, one at a time, with all results below *folder*; return the troubles.
+    checks: Path,
+    system: str,
+    folder: Path,
+    *,
+    options: Sequence[str],
+    say: Callable[[str], None],
+    brief: bool = False,
+) -> tuple[list[Trouble], Mapping[str, Sequence[str]]]:
+    """Run all *checks* on *system*, one at a time, with all results below *folder*.
 
+    Return the troubles, and the kinds of checks that gave each warning. If *brief*, a line for each kind of check
+    is printed, and none for what a check measures; on a terminal, a live line shows what runs and the time left.
     Raises RunFailed if ReFrame itself fails. A check that fails is a trouble, not an error.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,12 +76,13 @@ def run(
         starting = folder / "starting"
         starting.mkdir(exist_ok=True)
         env |= {"TMPDIR": str(starting), TMPDIR: os.environ.get("TMPDIR", "")}
-        status = _follow(argv, env, folder / "reframe.log", progress, say)
+        clock = _Clock(say, brief=brief)
+        status = _follow(argv, env, folder / "reframe.log", progress, clock)
         shutil.rmtree(starting, ignore_errors=True)
         if elsewhere and stage.is_dir():
             shutil.copytree(stage, folder / "stage")
     try:
-        return read(report)
+        return read(report), {text: [*checks] for text, checks in clock.warnings.items()}
     except BadInput as error:
         tail = (folder / "reframe.log").read_text(errors="replace").strip().splitlines()[-3:]
         raise RunFailed(f"ReFrame ended with status {status} and no report: {' | '.join(tail)}") from error
@@ -145,11 +156,8 @@ def folders(report: Path) -> list[Path]:
         return [folder for folder in dict.fromkeys(named) if folder.is_dir()]
 
 
-def _follow(
-    argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Path, say: Callable[[str], None]
-) -> int:
+def _follow(argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Path, clock: _Clock) -> int:
     """Run ReFrame, print its progress and that of its checks, and return its exit status."""
-    clock = _Clock(say)
     with (
         clock.steps,
         log.open("wb") as out,
@@ -160,16 +168,24 @@ def _follow(
     ):
         status = follow(process, 0.1, lambda: clock.update(written.read(), steps.read()))
         clock.update(written.read() + "\n", steps.read() + "\n")
+        clock.end_kind()
     return status
 
 
 class _Clock:
-    """Prints one line per check from ReFrame's log, with its seconds, and the messages of the checks."""
+    """Prints one line per check from ReFrame's log, with its seconds, and the messages of the checks.
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-        self.start = time.monotonic()
+    If *brief*, it prints one line per kind of check, and keeps the warnings of the checks.
+    """
+
+    def __init__(self, say: Callable[[str], None], *, brief: bool) -> None:
+        self.say, self.brief = say, brief
+        self.start = self.kind_began = time.monotonic()
         self.steps = Steps()
+        self.warnings: dict[str, dict[str, None]] = {}
+        #: The kind of the check that runs, and how many checks of this kind ended well.
+        self.kind = ""
+        self.passed = 0
         #: Checks that have not ended; ReFrame tells their number when the first one ends.
         self.left = 1
         #: The incomplete last lines of the log and of the messages.
@@ -179,18 +195,35 @@ class _Clock:
         """Take the text written since the last call; print each line once it is complete."""
         *lines, self.messages = (self.messages + messages).split("\n")
         for line in filter(None, lines):
-            self.say(f"    {line.rstrip()}")
+            if not self.brief:
+                self.say(f"    {line.rstrip()}")
+            elif line.startswith(_WARNING):
+                self.warnings.setdefault(line.rstrip().rpartition(": ")[2], {})[self.kind] = None
         *lines, self.log = (self.log + log).split("\n")
         for line in lines:
             if started := _STARTED.search(line):
                 self.start = time.monotonic()
-                self.say(f"  {started[1]} ...")
+                if not self.brief:
+                    self.say(f"  {started[1]} ...")
+                elif (kind := started[1].split(" ", 1)[0]) != self.kind:
+                    self.end_kind()
+                    self.kind, self.kind_began = kind, self.start
                 self.steps.begin(started[1], self.left)
             elif ended := _ENDED.search(line):
                 seconds = time.monotonic() - self.start
                 self.steps.end()
                 self.left = int(ended[3]) - int(ended[2])
-                self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
+                if self.brief and ended[1] == "OK":
+                    self.passed += 1
+                else:
+                    self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
+
+    def end_kind(self) -> None:
+        """Print a line about the checks of the kind that ended; a terminal has the live line instead."""
+        if self.passed and not is_terminal(sys.stderr):
+            checks = f"{self.passed} check{'s' * (self.passed != 1)}"
+            self.say(f"  {self.kind}: {checks} [{time.monotonic() - self.kind_began:.0f} s]")
+        self.passed = 0
 
 
 def _troubles(cases: Iterable[Mapping[str, object]], log: str) -> list[Trouble]:

@@ -17,15 +17,17 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles, reframe_run
 from firsttouch.cli import options
 from firsttouch.datasets import fetch
-from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.errors import BadInput, Missing, RunFailed, first_of
 from firsttouch.execution import backends, host_lock
-from firsttouch.execution.progress import say
+from firsttouch.execution.progress import fitted, say
 from firsttouch.host import topology
 from firsttouch.records import atomic_files, schema
 from firsttouch.systems import draft
 from firsttouch.systems.definition import available, load, mismatch
 from firsttouch.tools import require_report
 
+#: Checks that a warning names.
+_NAMED = 3
 EXAMPLES = """\
   firsttouch characterize
   firsttouch characterize --system local --dataset synthetic
@@ -50,6 +52,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--backend", choices=backends.NAMES)
     options.add(parser, "--image")
     options.add(parser, "--output", metavar="DIR", help="folder of reports (default: reports/out)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print what each check measures")
     parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
 
 
@@ -78,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
         name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         try:
             with atomic_files.scratch(out / name) as partial:
-                table, passed = _measure(args.system, partial, [*args.reframe_options, *chosen])
+                table, passed = _measure(
+                    args.system, partial, [*args.reframe_options, *chosen], brief=not args.verbose
+                )
                 final = _free(out / name)
                 partial.rename(final)
         except OSError as error:
@@ -89,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print((final / "summary.json").read_text(encoding="utf-8"), end="")
     else:
-        print(f"{table}\n\nreport: {final / 'index.html'}")
+        print(f"{fitted(table)}\n\nreport: {final / 'index.html'}")
     return 0 if passed else 1
 
 
@@ -109,16 +114,19 @@ def prepare(system: str, dataset: str) -> None:
     fetch.get(dataset)
 
 
-def _measure(system: str, folder: Path, options: Sequence[str]) -> tuple[str, bool]:
+def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) -> tuple[str, bool]:
     from firsttouch.report import model, pages  # noqa: PLC0415 - a large import
 
     say(f"measuring {system} with ReFrame")
-    troubles = reframe_run.run(paths.CHECKS, system, folder / "reframe", options=options, say=say)
+    troubles, warnings = reframe_run.run(
+        paths.CHECKS, system, folder / "reframe", options=options, say=say, brief=brief
+    )
     records = schema.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
     if not records:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
         raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
     problems = [model.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
+    problems += [model.Problem(first_of(checks, _NAMED), "skipped", text, "") for text, checks in warnings.items()]
     problems += [model.Problem(name, "skipped", why, check="") for name, why in limits(records).items()]
 
     xml = topology.probe_xml()

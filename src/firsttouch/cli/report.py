@@ -9,6 +9,7 @@ import sys
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
+from firsttouch.execution.progress import fitted
 from firsttouch.report import FEW_HOSTS
 from firsttouch.tools import require_report
 
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         json.dump(written.summary.document, sys.stdout, indent=1, sort_keys=True)
         sys.stdout.write("\n")
     else:
-        print(written.summary.table())
+        print(fitted(written.summary.table()))
     page = args.output / "index.html"
     print(f"\nreport: {page}", file=sys.stderr if args.json else sys.stdout, flush=True)
     if written.inputs is not None:

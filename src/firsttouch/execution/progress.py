@@ -54,6 +54,14 @@ def live(text: str) -> None:
     print(f"{_ERASE}{_live}", end="", file=sys.stderr, flush=True)
 
 
+def fitted(text: str) -> str:
+    """Return *text* with lines that fit the terminal if standard output is one; a file gets whole lines."""
+    if not is_terminal(sys.stdout):
+        return text
+    width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    return "\n".join(t if len(t) <= width else f"{t[: width - 1].rstrip()}…" for t in text.split("\n"))
+
+
 def time_left(seconds: float) -> str:
     """Return an estimate in words, such as "about 12 min left"."""
     for size, unit in ((3600, "h"), (60, "min")):

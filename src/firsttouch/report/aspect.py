@@ -28,12 +28,16 @@ from firsttouch.units import number, percent, quantity
 
 
 class Result(Struct, frozen=True):
-    """A line of the summary: the value of a *record*, or a *text*, and what to compare it with."""
+    """A line of the summary: the value of a *record*, or a *text*, and what to compare it with.
+
+    A terminal does not show a *detail*.
+    """
 
     label: str
     record: Record | None = None
     compared: str = ""
     text: str = ""
+    is_detail: bool = False
 
     @property
     def value(self) -> str:
@@ -233,7 +237,7 @@ def tabulated(view: HostView, check: str, entry: Check) -> Aspect:
         if first.better != "neither":
             compared = _place(first, names)
             compared += f"; the worst {value(last)}, {_place(last, names)}" if len(of_metric) > 1 else ""
-            results.append(Result(f"{metric_title(first)}, the best", first, compared))
+            results.append(Result(f"{metric_title(first)}, the best", first, compared, is_detail=True))
     return Aspect(results, tables=tables, note=" ".join(entry.tables.split()))
 
 

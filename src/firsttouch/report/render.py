@@ -11,17 +11,16 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.documents import attributes
-from firsttouch.report import forms
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
 from firsttouch.report.document import Cell, Entry, Figure, Table
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import clean
-from firsttouch.units import quantity
+from firsttouch.units import percent, quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
-#: Characters of what a terminal's line compares with.
-_WIDEST = 64
+#: Problems that a terminal shows, and the width of its first column.
+_NAMED, _LABEL = 5, 28
 
 
 def headlines(results: Iterable[Result]) -> Table:
@@ -87,13 +86,19 @@ class Summary(Struct, frozen=True):
     document: dict[str, Any]
 
     def table(self) -> str:
-        """Return the table for a terminal: a line per result, and below it what was not measured."""
+        """Return the lines for a terminal: one per result, and below them what was not measured."""
         parts = []
-        for view, lines in self.hosts:
-            place = f"{view.host} (system {view.system}, partition {view.partition})"
-            body = forms.terminal(headlines(lines), widths=[None, None, None, None, _WIDEST])
-            parts.append(f"{clean(place)}\n{body}")
-        parts.append(not_measured(self.problems, self.invalid))
+        for view, results in self.hosts:
+            lines = [f"{view.host} (system {view.system}, partition {view.partition})"]
+            for result in results:
+                if not result.is_detail:
+                    record = result.record
+                    spread_of = f", spread {percent(record.spread)}" if record and record.repetitions > 1 else ""
+                    stated = filter(None, (f"{result.value}{spread_of}", result.compared))
+                    lines.append(f"{result.label:<{_LABEL}}  {'; '.join(stated)}")
+            parts.append("\n".join(map(clean, lines)))
+        problems = [f"- {p.name}: {p.reason}" for p in self.problems[:_NAMED]]
+        parts.append("\n".join([not_measured(self.problems, self.invalid), *map(clean, problems)]))
         return "\n\n".join(parts)
 
 
