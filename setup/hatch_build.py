@@ -15,6 +15,7 @@ SHARED = (
     "reframe/*.py",
     "reframe/systems/*.yaml",
     "reframe/systems/*.csv",
+    "reframe/systems/processors/*.toml",
     "datasets/*.toml",
     "slurm/**/*",
     "contrib/monitoring/*",

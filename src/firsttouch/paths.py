@@ -40,6 +40,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 #: Kind of data files -> the folder of those that firsttouch brings along.
 _BUILT_IN = {
     "systems": SYSTEMS,
+    "processors": SYSTEMS / "processors",
     "datasets": ROOT / "datasets",
     "aligners": PACKAGE / "genomics" / "aligners",
     "policies.toml": PACKAGE / "scenarios",

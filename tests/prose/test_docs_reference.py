@@ -22,7 +22,7 @@ from firsttouch.records import catalogue
 from firsttouch.records.schema import Record
 from firsttouch.report import openmetrics
 from firsttouch.scenarios import memory_options, policies
-from firsttouch.systems import definition, references
+from firsttouch.systems import definition, processors, references
 
 #: Folders whose programs read environment variables.
 USERS = ("src", "slurm", "setup", "spack-env", "tests/emulated")
@@ -63,6 +63,7 @@ def _nodes(node: Any) -> Iterator[Any]:
     ("heading", "kinds"),
     [
         ("System files", [definition.SystemFile, references.DirectEntry, references.TableEntry]),
+        ("Processors", [processors.Family]),
         ("Aligner files", [aligners.AlignerFile]),
         ("Dataset files", [manifest.Dataset]),
         ("Policies", [policies.Policy]),

@@ -8,6 +8,7 @@ empty or zero. All values are those of the whole host; where its PUs differ, the
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,11 @@ from firsttouch.host.topology import Topology
 
 #: The settings of memory modules begin with this; the rest is the module's slot.
 MODULE = "memory.modules."
+#: The setting that says that this is a virtual machine.
+VIRTUAL = "machine.virtual"
+#: Vendors of virtual machines by the firmware's tables, for processors without the flag ``hypervisor`` (systemd,
+#: src/basic/virt.c).
+_VIRTUAL_VENDORS = {"QEMU", "Xen", "VMware, Inc.", "Google", "Amazon EC2", "Apple Virtualization"}
 _CPU = "sys/devices/system/cpu"
 _HUGE = "sys/kernel/mm/transparent_hugepage"
 #: Setting -> the file that has it as its text.
@@ -73,10 +79,20 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
     settings["cpu.idle_states"] = _idle_states(root)
     settings["memory.huge_pages_reserved"] = _reserved(root)
     settings["numa.nodes_per_package"] = _nodes_per_package(host)
+    settings[VIRTUAL] = "yes" if _is_virtual(root, settings) else ""
     settings |= {f"{MODULE}{slot}": module.text() for slot, module in installed.by_slot().items()}
     readable = {name: value for name, value in sorted(settings.items()) if value not in _NOTHING}
     provenance = {"memory.modules": installed.source} if installed.source else {}
     return Settings(readable, provenance, identities(root))
+
+
+def _is_virtual(root: Path, settings: Mapping[str, str]) -> bool:
+    """Return whether this is a virtual machine, by the processor's flags or, without any, by its vendor."""
+    flags = re.search(r"^flags\s*:(.*)", kernel_files.text(root / "proc/cpuinfo"), re.MULTILINE)
+    if flags:
+        return "hypervisor" in flags[1].split()
+    vendor = kernel_files.text(root / "sys/class/dmi/id/sys_vendor")
+    return vendor in _VIRTUAL_VENDORS and not settings["board.product"].endswith((".metal", "-metal"))
 
 
 def _processor(root: Path) -> dict[str, str]:

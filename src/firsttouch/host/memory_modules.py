@@ -53,6 +53,7 @@ _SOCKET_OF = re.compile(
 _NO_MAKER = re.compile(r"(?:not specified|unknown|undefined|no dimm|n/?a|none|0x0+|0+)?\Z", re.IGNORECASE)
 #: What stands before the channel in the text of a module.
 _CHANNEL_PART = ", channel "
+_RATE_IN_TEXT = re.compile(r"configured ([0-9]+) MT/s|DDR[0-9]-([0-9]+)(?!.*configured)")
 _UDEV_FIELD = re.compile(r"E:MEMORY_DEVICE_(\d+)_([A-Z_]+)=(.*)\Z")
 #: The property of udev -> the field of dmidecode and the unit that dmidecode adds.
 _UDEV = {
@@ -273,6 +274,12 @@ def socket_of_slot(slot: str, text: str) -> int | None:
 def channel_of(text: str) -> str:
     """Return the channel in the text of a module (:meth:`Module.text`), empty if it has none."""
     return text.rpartition(_CHANNEL_PART)[2] if _CHANNEL_PART in text else ""
+
+
+def rate_of(text: str) -> float:
+    """Return the configured transfers per second in the text of a module, or those it is made for; 0: neither."""
+    rate = _RATE_IN_TEXT.search(text)
+    return float(rate[1] or rate[2]) * 1e6 if rate else 0.0
 
 
 def without_channel(text: str) -> str:

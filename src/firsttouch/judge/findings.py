@@ -30,6 +30,7 @@ from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
     ORDER,
     Divided,
+    Expectation,
     Finding,
     HostSummary,
     HostVerdict,
@@ -124,6 +125,8 @@ class Findings(Struct, frozen=True, dict=True):
     #: Lines about hosts that changed together, and groups of hosts.
     updates: list[str] = field(default_factory=list)
     divided: list[Divided] = field(default_factory=list)
+    #: By the number of the host, what its parts should reach; none of a large fleet.
+    expected: dict[int, tuple[Expectation, ...]] = field(default_factory=dict)
 
     @classmethod
     def blank(
@@ -495,6 +498,7 @@ class Findings(Struct, frozen=True, dict=True):
             replaced=self._replaced(host, sessions),
             sessions=sessions,
             parts=tuple(parts),
+            expected=self.expected.get(self.number.get(host, -1), ()),
         )
 
     def _replaced(self, host: str, sessions: int) -> str:

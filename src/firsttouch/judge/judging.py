@@ -17,12 +17,11 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.host.host_lists import folded
-from firsttouch.judge import event_limits, samples_table
+from firsttouch.judge import event_limits, expectation, samples_table
 from firsttouch.judge.constants import (
     FAIL_TAIL,
     FEWEST_HOSTS,
     LEAST_LOSS,
-    LEAST_OF_THEORY,
     MOST_REPETITIONS,
     MOST_WITHOUT_NOISE,
     PASS_SIGHT,
@@ -45,7 +44,7 @@ from firsttouch.judge.groups import Bools, Floats, Ints, group_medians
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.parts import Series
 from firsttouch.judge.questions import Update
-from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding, natural
 from firsttouch.records.cases import Case
@@ -60,6 +59,8 @@ if TYPE_CHECKING:
 #: What the questions of a part compare it with, in words, by their numbers; and the one that references answer.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
+#: In larger fleets, the siblings of a host show more than what processors of its model reach.
+MOST_EXPECTED = 64
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
 
 
@@ -96,7 +97,21 @@ def judged(
     judging.exact_values()
     if of_parts is not None:
         judging.measured_values(of_parts)
+    if len(samples.hosts) <= MOST_EXPECTED:
+        _expect(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
     return findings
+
+
+def _expect(findings: Findings, *, is_fleet: bool) -> None:
+    """Fill in what the parts of each host should reach. A low one is suspect, and fails nobody."""
+    samples, configurations = findings.samples, findings.configurations()
+    for number, host in enumerate(samples.hosts):
+        settings = configurations[host].settings if host in configurations else {}
+        facts = findings.system.facts
+        expected = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
+        findings.expected[number] = expected
+        if low := [e.finding() for e in expected if e.answer == "low"]:
+            findings.parts.setdefault(number, []).extend(low)
 
 
 def explain(findings: Findings, host: int) -> list[PartFinding]:
@@ -206,8 +221,6 @@ class _Judging:
         for judged in fleet.series:
             self._together(judged, place_of, excess, errors)
             self._part_findings(judged)
-            if (judged.series.part.name, judged.series.kind) == ("memory", "bandwidth"):
-                self._below_theory(judged)
         if not self._is_fleet and not (findings.by != NONE).any():
             findings.blind.clear()  # nothing was judged at all
         findings.divided.extend(_divided(fleet, self._samples))
@@ -386,21 +399,6 @@ class _Judging:
             sees = judged.sight <= self._sight
         for host in np.flatnonzero(np.isfinite(judged.level) & ~sees).tolist():
             self._findings.blind.setdefault(host, {})[judged.series.title] = as_fraction(float(judged.sight[host]))
-
-    def _below_theory(self, judged: Judged) -> None:
-        """Let a bank be suspect that reaches little of what its modules and channels allow."""
-        samples = self._samples
-        peaks = [n for n in judged.series.cases if samples.cases[n].metric == "peak_bandwidth"]
-        for number in peaks if judged.series.part.place else ():
-            groups = samples.groups(number)
-            values = group_medians(samples.value[samples.rows_of(groups)], samples.counts[groups])
-            for host, value in zip(samples.host[groups].tolist(), values.tolist(), strict=True):
-                theory = samples.settings.get(samples.hosts[host], {}).get(BANK_BANDWIDTH)
-                if theory and 0 < value < LEAST_OF_THEORY * theory:
-                    loss = math.log(theory / value)
-                    self._add(
-                        judged, host, "its modules and channels allow", loss, -math.log(LEAST_OF_THEORY), SUSPECT
-                    )
 
 
 def _finding(  # noqa: PLR0917

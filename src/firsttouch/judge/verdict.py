@@ -23,6 +23,8 @@ from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
+#: What is said of a part by what it should reach.
+Answer = Literal["as expected", "low", "unknown"]
 #: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but
 #: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
@@ -109,6 +111,86 @@ class PartFinding(Struct, frozen=True):
             value = getattr(self, name)
             stated[name] = as_fraction(value) if math.isfinite(value) else None
         return {**stated, "text": self.text()}
+
+
+class Expectation(Struct, frozen=True):
+    """What a *part* should reach in one *kind* of metric, and what it *reaches*, both in *unit* (NaN: unknown).
+
+    Beyond *limit* it is low. *basis* says what this rests on, *needs* what would make an unknown one known.
+    """
+
+    part: str
+    kind: str
+    answer: Answer
+    basis: str
+    reaches: float = math.nan
+    expected: float = math.nan
+    limit: float = math.nan
+    unit: str = ""
+    needs: str = ""
+
+    @classmethod
+    def of(
+        cls, part: str, kind: str, reaches: float, expected: float, tolerance: float, *, unit: str, basis: str
+    ) -> Expectation:
+        """Return the answer for a part that may lose the fraction *tolerance* of what is *expected*.
+
+        Of latencies more is worse.
+        """
+        is_latency = kind == "latency"
+        limit = expected / (1 - tolerance) if is_latency else expected * (1 - tolerance)
+        is_low = reaches > limit if is_latency else reaches < limit
+        return cls(part, kind, "low" if is_low else "as expected", basis, reaches, expected, limit, unit)
+
+    @property
+    def sight(self) -> float:
+        """The smallest loss (a fraction) that would be called low; NaN unless the part is as expected."""
+        return as_fraction(abs(math.log(self.limit / self.reaches))) if self.answer == "as expected" else math.nan
+
+    def text(self) -> str:
+        """Return the expectation as one sentence."""
+        value = f" {quantity(self.reaches, self.unit)}" if math.isfinite(self.reaches) else ""
+        stated = f"{self.part}: {self.kind}{value}, {self.answer}"
+        if self.answer == "low":
+            stated += f" (limit {quantity(self.limit, self.unit)})"
+        elif self.sight > 0:
+            stated += f" (a loss of {100 * self.sight:.0f} % would be low)"
+        return f"{stated}: {self.basis}" + (f"; {self.needs}" if self.needs else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        numbers = {name: getattr(self, name) for name in ("reaches", "expected", "limit", "sight")}
+        return {
+            **attributes(self, "part", "kind", "answer", "basis", "unit", "needs"),
+            **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
+            "text": self.text(),
+        }
+
+    def finding(self) -> PartFinding:
+        """Return the finding that a low part is: suspect, as an expectation fails nobody."""
+        loss = math.log(self.expected / self.reaches) * (-1 if self.kind == "latency" else 1)
+        series = f"{self.part.split()[0]} {self.kind}"
+        return PartFinding(
+            *(self.part, self.kind),
+            word="suspect",
+            question="expected",
+            loss=loss,
+            limit=math.inf,
+            sight=math.inf,
+            sessions=1,
+            repetitions=1,
+            note=self.basis,
+            series=series,
+        )
+
+
+def answer(expectations: Iterable[Expectation]) -> Answer:
+    """Return the answer for a host: low if a part is, and as expected only if its memory's bandwidth is."""
+    expectations = list(expectations)
+    if any(e.answer == "low" for e in expectations):
+        return "low"
+    of_memory = [e.answer for e in expectations if (e.part.split()[0], e.kind) == ("memory", "bandwidth")]
+    return "as expected" if of_memory and "unknown" not in of_memory else "unknown"
 
 
 class Finding(Struct, frozen=True):
@@ -222,6 +304,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     sessions: int | None = None
     replaced: str = ""
     parts: tuple[PartFinding, ...] = ()
+    #: What parts should reach without references and other hosts.
+    expected: tuple[Expectation, ...] = ()
 
     @property
     def verdict(self) -> Word:
@@ -328,6 +412,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
             **attributes(self, "host", "system", "verdict", "causes", "evidence", "unjudged", "missing"),
             "line": self.line(),
             "parts": [part.to_dict() for part in self.bad_parts],
+            "expected": [expectation.to_dict() for expectation in self.expected],
             "findings": [f.to_dict() for f in self.findings],
             "reason": self.reason(),
             "visible_loss": self.visible and {"median": self.visible[0], "largest": self.visible[1]},

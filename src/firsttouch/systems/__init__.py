@@ -5,6 +5,7 @@ In: the YAML file of a system, or the topology of this host. Out: a :class:`~def
 
 - ``definition``: load and find systems, and compare a host with one
 - ``facts``: what the hosts are made of
+- ``processors``: families of processors, with their memory and the bandwidth that it reaches
 - ``references``: the expected values, from the file or from published tables
 - ``draft``: the YAML of a system drafted from a topology
 - ``theoretical_bandwidth``: the theoretical bandwidth of a host's memory

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, field
 from firsttouch import units
 from firsttouch.documents import Bytes, Document, Table, Text, Transfers
 from firsttouch.errors import BadInput
+from firsttouch.systems import processors
 
 #: How a NUMA node's PUs relate to a memory bank (see :meth:`firsttouch.systems.facts.Facts.relation`).
 Relation = Literal["local", "neighbour", "near", "between", "farthest"]
@@ -38,6 +39,8 @@ class Cache(Table, frozen=True):
 
 
 class _Memory(Table, frozen=True):
+    #: "all": every channel of the processor has a module of the highest rate.
+    modules: Literal["all"] | None = None
     type: Text = ""
     transfer_rate: Transfers | None = None
     channels_per_package: _Count | None = None
@@ -192,6 +195,12 @@ def build(document: Document, stated: FactsTable) -> Facts:
     if matrix is not None and (len(matrix) != count or any(len(row) != count for row in matrix)):
         problem(f" is not {count} x {count}, one row per NUMA node", "distances", "matrix")
     cores = per_node("cores_per_numa_node")
+    processor, memory = processors.find(stated.processor), stated.memory
+    if memory.modules and processor is None:
+        problem(f": no file of processors describes '{stated.processor}'", "memory", "modules")
+    elif memory.modules and processor:
+        of_processor = processor.family.memory
+        memory = _Memory(transfer_rate=of_processor.transfer_rate, channels_per_package=of_processor.channels)
     return Facts(
         processor=stated.processor,
         packages=packages,
@@ -202,8 +211,8 @@ def build(document: Document, stated: FactsTable) -> Facts:
         threads_per_core=stated.threads_per_core,
         pus=stated.pus or sum(cores) * stated.threads_per_core,
         memory_per_numa_node=tuple(map(size_of, per_node("memory_per_numa_node"))),
-        transfer_rate=stated.memory.transfer_rate,
-        channels_per_package=stated.memory.channels_per_package,
+        transfer_rate=memory.transfer_rate,
+        channels_per_package=memory.channels_per_package,
         distances=matrix,
         caches=stated.caches,
     )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
+from firsttouch.judge.constants import AS_MEMORY
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     Aspect,
@@ -40,8 +41,6 @@ RANDOM = "random_latency"
 SEQUENTIAL = "sequential_latency"
 #: Parameters and values that the records of a curve share.
 MemoryWay = tuple[tuple[str, Any], ...]
-#: A size that fits into a cache and takes this share of the time of memory is not in the cache.
-_AS_MEMORY = 0.8
 #: The order of a way of measuring in its name; other parameters follow.
 _ORDER = ("stride_bytes", "order", "pages", "effort")
 Nodes = tuple[int, ...]
@@ -237,7 +236,7 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
             levels.append(Level(name, size, *inner[-1]))
     size, record = curve.largest
     if caches and size > caches[-1][1]:
-        levels = [replace(level, seen=level.record.value < _AS_MEMORY * record.value) for level in levels]
+        levels = [replace(level, seen=level.record.value < AS_MEMORY * record.value) for level in levels]
         levels.append(Level("memory", None, size, record))
     elif not caches:
         levels.append(Level(format_bytes(size), None, size, record))

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of one host should reach, without references or other hosts.
+
+The bandwidth of a bank follows from its modules or its processor, and from the share of it that reads reach on
+such processors. Ratios inside the host need no source: equal banks, both directions of a link, and caches faster
+than what is behind them. A part is *as expected*, *low* (suspect, never a fail) or *unknown*.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.host.configuration import MODULE, VIRTUAL
+from firsttouch.host.memory_modules import channel_of, rate_of, socket_of_slot
+from firsttouch.judge import questions
+from firsttouch.judge.constants import (
+    AS_MEMORY,
+    LEAST_LOSS,
+    PRIOR_FREEDOM,
+    PRIOR_NOISE,
+    PRIOR_SPREAD,
+    READ_SHARE,
+    SHARE_TOLERANCES,
+)
+from firsttouch.judge.groups import Floats
+from firsttouch.judge.parts import kind_of, part_of
+from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
+from firsttouch.judge.statistics import as_fraction
+from firsttouch.judge.verdict import Expectation
+from firsttouch.records.cases import Case, grouped
+from firsttouch.systems import processors
+from firsttouch.systems.facts import CHANNEL_BYTES, Facts
+from firsttouch.systems.processors import Processor
+from firsttouch.units import quantity
+
+SLICE = "a slice: the share of its host is the hypervisor's"
+_ROOT = "run it as root once, as the modules cannot be read"
+_NO_RATE = "measure the bandwidth of all PUs of its NUMA node"
+_NO_MODEL = "no file of systems/processors describes the processor"
+_IDLE = "measure it again when the host is idle"
+#: Bytes that STREAM counts of those that a kernel moves with ordinary stores, which read each line first.
+_COUNTED = {"copy": 2 / 3, "scale": 2 / 3, "add": 3 / 4, "triad": 3 / 4}
+
+
+class _Measured(Struct, frozen=True):
+    """A case of a host with its *value*; *is_calm* tells whether a repetition was not disturbed."""
+
+    case: Case
+    value: float
+    is_calm: bool
+
+    @property
+    def reads(self) -> float:
+        """The bandwidth of memory that the value shows (GB/s), as if all of it were reads; NaN: it shows none."""
+        p = self.case.parameters
+        threads = p.get("threads")
+        if self.case.unit != "GB/s" or threads == 1:
+            return math.nan
+        if self.case.metric == "peak_bandwidth":
+            return self.value if p.get("read_share") == 1 else math.nan
+        if self.case.check not in {"bandwidth", "stores", "pages"}:
+            return math.nan
+        return (
+            self.value
+            if p.get("stores") == "streaming"
+            else self.value / _COUNTED.get(str(p.get("kernel")), math.nan)
+        )
+
+    @property
+    def program(self) -> object:
+        """The program that measured it."""
+        return self.case.parameters.get("program")
+
+    @property
+    def size(self) -> float:
+        """The bytes that a latency is of; 0: none are stated."""
+        size = self.case.parameters.get("size_bytes")
+        return size if isinstance(size, (int, float)) else 0
+
+    @property
+    def is_of_curve(self) -> bool:
+        """Whether it is a point of the curve of local latencies by size."""
+        is_random = (self.case.check, self.case.metric) == ("latency", "random_latency")
+        return is_random and self.size > 0 and part_of(self.case).name in {"clock", "cache", "memory"}
+
+    @property
+    def way(self) -> tuple[str, str, str]:
+        """What tells how it was measured, wherever that was."""
+        where = {"pu_nodes", "bank", "relation"}
+        others = sorted((k, str(v)) for k, v in self.case.parameters.items() if k not in where)
+        return self.case.check, self.case.metric, str(others)
+
+
+def of_host(
+    samples: SamplesTable,
+    values: Floats,
+    host: int,
+    facts: Facts | None,
+    settings: Mapping[str, str],
+    *,
+    ratios: bool = True,
+) -> tuple[Expectation, ...]:
+    """Return what the parts of a *host* (a number of *samples*) should reach.
+
+    *values* are those of the groups of *samples* (NaN: none counts), *facts* those of the system if it is known,
+    and *settings* the host's configuration. Without *ratios*, parts of a host are not compared with each other:
+    other hosts tell more.
+    """
+    measured = []
+    for group in samples.groups_of_host(host).tolist():
+        if values[group] > 0:
+            rows = samples.rows_of(slice(group, group + 1))
+            is_calm = samples.busy_pus is None or bool((samples.busy_pus[rows] < BUSY).any())
+            measured.append(_Measured(samples.cases[samples.case[group]], float(values[group]), is_calm))
+    states = samples.settings.get(samples.hosts[host], {})
+    return tuple(_Host(measured, states, facts, settings).expectations(ratios=ratios))
+
+
+class _Host:
+    """The cases of one host, and what is known of it."""
+
+    def __init__(
+        self,
+        measured: Sequence[_Measured],
+        states: Mapping[str, float],
+        facts: Facts | None,
+        settings: Mapping[str, str],
+    ) -> None:
+        self._facts, self._settings, self._theory = facts, settings, states.get(BANK_BANDWIDTH)
+        self._is_slice = bool(settings.get(VIRTUAL)) or states.get("usable_share", 1.0) < 1
+        places = [(part_of(m.case), m) for m in measured]
+        self._banks = grouped(
+            ((p.place[0], m) for p, m in places if p.name == "memory" and p.place), lambda b: b[0]
+        )
+        self._links = grouped(((p.place, m) for p, m in places if p.name == "link" and p.place), lambda b: b[0])
+        curves = grouped((m for _, m in places if m.is_of_curve), lambda m: str(m.case.parameters.get("pu_nodes")))
+        #: The local latencies by size of each NUMA node, of one program.
+        self._curves = {
+            nodes: sorted((m for m in of_nodes if m.program == of_nodes[0].program), key=lambda m: m.size)
+            for nodes, of_nodes in curves.items()
+        }
+        names = (
+            f"{settings.get('cpu.model', '')}, {settings.get('board.vendor', '')}",
+            facts.processor if facts else "",
+        )
+        self._processor: Processor | None = next(filter(None, map(processors.find, names)), None)
+        slots = {k.removeprefix(MODULE): text for k, text in settings.items() if k.startswith(MODULE)}
+        #: The texts of the modules of each package, by the firmware's number; None: the slots' names do not tell.
+        self._modules = grouped(slots, lambda slot: socket_of_slot(slot, slots[slot]))
+        self._texts = slots
+
+    def expectations(self, *, ratios: bool) -> Iterator[Expectation]:
+        """Yield those from sources, then those from ratios. What others disturbed is not low."""
+        for expected, measured in itertools.chain(self._from_sources(), self._from_ratios() if ratios else ()):
+            disturbed = expected.answer == "low" and not any(m.is_calm for m in measured) and bool(measured)
+            yield replace(expected, answer="unknown", needs=_IDLE) if disturbed else expected
+
+    def _from_sources(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
+        if not self._is_slice:
+            yield from ((expected, ()) for expected in self._channels())
+        for bank in sorted(self._banks):
+            best = max((m for _, m in self._banks[bank] if m.reads > 0), key=lambda m: m.reads, default=None)
+            yield self._bandwidth(f"memory of bank {bank}", best), [best] if best else ()
+
+    def _from_ratios(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
+        yield from self._twins(
+            [{f"memory of bank {b}": [m for _, m in of] for b, of in self._banks.items()}], "banks"
+        )
+        pairs = [
+            {f"link from NUMA {a} to bank {b}": [m for _, m in self._links[a, b]] for a, b in (place, place[::-1])}
+            for place in self._links
+            if place < place[::-1] and place[::-1] in self._links
+        ]
+        yield from self._twins(pairs, "direction")
+        yield from self._caches()
+
+    # ------------------------------------------------------------------
+    # From sources
+
+    def _bandwidth(self, part: str, best: _Measured | None) -> Expectation:
+        """Return what a bank should reach beside the *best* bandwidth that was measured of it."""
+        reaches = best.reads if best else math.nan
+
+        def unknown(basis: str, needs: str = "") -> Expectation:
+            return Expectation(part, "bandwidth", "unknown", basis, reaches, unit="GB/s", needs=needs)
+
+        if self._is_slice:
+            return unknown(SLICE)
+        if best is None:
+            return unknown("not measured", _NO_RATE)
+        theory, is_certain = (self._theory, True) if self._theory else self._theory_of_processor()
+        if not theory:
+            return unknown(
+                "its theoretical bandwidth is unknown", f"{_ROOT}; {_NO_MODEL}" * (not self._processor) or _ROOT
+            )
+        share = processors.read_share(self._processor) if self._processor else None
+        center, whose = (share.value, share.source) if share else (READ_SHARE, "of 125 hosts")
+        tolerance = SHARE_TOLERANCES["any" if share is None else "model" if share.is_own else "kin"]
+        basis = f"reads reach {center:.0%} ({whose}) of {quantity(theory, 'GB/s')}"
+        if not is_certain:
+            basis += ", which every channel has with the fastest modules"
+        stated = Expectation.of(part, "bandwidth", reaches, center * theory, tolerance, unit="GB/s", basis=basis)
+        return stated if is_certain or stated.answer != "low" else unknown(basis, _ROOT)
+
+    def _theory_of_processor(self) -> tuple[float, bool]:
+        """Return the theoretical bandwidth of a bank (GB/s; 0: unknown), and whether its modules are known."""
+        memory = self._processor.family.memory if self._processor else None
+        if memory is None or not memory.channels or not memory.transfer_rate:
+            return 0.0, False
+        banks = int(self._settings.get("numa.nodes_per_package") or 1)
+        rates = [rate_of(text) for text in self._texts.values()]
+        channels, rate, is_certain = (
+            float(memory.channels),
+            float(memory.transfer_rate),
+            bool(rates) and all(rates),
+        )
+        if is_certain:
+            packages = max(len(self._banks) / banks, 1.0)
+            channels, rate = min(channels, len(rates) / packages), min(rates)
+        return rate * channels * CHANNEL_BYTES / banks / 1e9, is_certain
+
+    def _channels(self) -> Iterator[Expectation]:
+        """Yield how many channels of each package have modules: all or half of them are as expected."""
+        channels = self._processor.family.memory.channels if self._processor else None
+        if not channels or None in self._modules:
+            return
+        counts = {}
+        for package, slots in self._modules.items():
+            named = {channel_of(self._texts[slot]) or slot for slot in slots}
+            counts[package] = min(len(named), channels)
+        most = max(counts.values(), default=0)
+        usual = most if 2 * most == channels else channels
+        for package, count in sorted(counts.items(), key=str):
+            basis = f"the processor has {channels} channels"
+            yield Expectation.of(
+                f"modules of package {package}", "channels", count, usual, 0.0, unit="1", basis=basis
+            )
+
+    # ------------------------------------------------------------------
+    # Ratios inside the host
+
+    def _twins(
+        self, sets: Sequence[Mapping[str, Sequence[_Measured]]], name: str
+    ) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
+        """Yield how each part of a set of equal parts compares with the others, in what all were measured in."""
+        for parts, kind in itertools.product(sets, ("bandwidth", "latency")):
+            ways = {p: {m.way: m for m in ms if kind_of(m.case) == kind} for p, ms in parts.items()}
+            shared = set.intersection(*map(set, ways.values())) if len(ways) > 1 else set()
+            if not shared:
+                continue
+            logs = np.array([[math.log(of_part[way].value) for way in shared] for of_part in ways.values()])
+            deviation = np.hypot([PRIOR_SPREAD], PRIOR_NOISE / math.sqrt(len(shared)))
+            deviation *= math.sqrt(1 + 1 / (len(ways) - 1))
+            freedom = np.array([PRIOR_FREEDOM + len(ways) - 2])
+            limit = float(questions.limits(deviation, freedom, len(ways), LEAST_LOSS)[1][0])
+            for number, (part, of_part) in enumerate(ways.items()):
+                others = np.median(np.delete(logs, number, axis=0), axis=0)
+                ratio = math.exp(float(np.mean(logs[number] - others)))
+                basis = f"as a share of the other {name}"
+                stated = Expectation.of(part, kind, ratio, 1.0, as_fraction(limit), unit="1", basis=basis)
+                yield stated, [of_part[way] for way in shared]
+
+    def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
+        """Yield whether each cache is faster than what is behind it, the last one clearly."""
+        sizes = sorted({(c.size_bytes, c.level) for c in self._facts.caches}) if self._facts else []
+        for nodes, curve in self._curves.items():
+            levels = []
+            for (below, _), (size, level) in itertools.pairwise([(0, 0), *sizes]):
+                # A cache is shared with code and other data: half of it is surely in it.
+                levels += [(f"L{level}", m) for m in curve if below < m.size <= size / 2][-1:]
+            if not levels or curve[-1].size <= sizes[-1][0]:
+                continue
+            levels.append(("memory", curve[-1]))
+            pairs = [(a, b, AS_MEMORY if b[0] == "memory" else 1.0) for a, b in itertools.pairwise(levels)]
+            (name, m), (behind, slower), most = max(pairs, key=lambda p: p[0][1].value / p[1][1].value / p[2])
+            basis = f"{name} {quantity(m.value, 'ns')} beside {behind} {quantity(slower.value, 'ns')}"
+            part = f"caches of NUMA {nodes.strip('[]()')}".replace(",", "")
+            stated = Expectation.of(part, "latency", m.value, most * slower.value, 0.0, unit="ns", basis=basis)
+            if stated.answer == "low":
+                basis += (
+                    ": the caches are not this guest's own" if self._is_slice else ": a cache is off or reserved"
+                )
+                stated = replace(stated, basis=basis, answer="unknown" if self._is_slice else "low")
+            yield stated, (m, slower)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one host should reach by its modules, its processor, and the ratios inside it; the files of processors."""
+
+import re
+
+import pytest
+
+from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.judge import samples_table
+from firsttouch.judge.drift import latest
+from firsttouch.judge.judging import judged
+from firsttouch.judge.verdict import answer
+from firsttouch.records.schema import Record
+from firsttouch.systems import processors
+from firsttouch.systems.definition import Undescribed, available, load
+
+MILAN = "AMD EPYC 7R13 Processor"
+SLOT = "P{package} DIMM {slot}"
+MODULE = "32 GiB DDR4-3200, configured 3200 MT/s, 2 ranks, Samsung"
+
+
+def reads(rate, bank=0, **given):
+    """Return the record of reads (GB/s) of a bank by all PUs of its NUMA node."""
+    case = {"program": "firsttouch-probe", "pu_nodes": [bank], "bank": bank, "load": "local", "read_share": 1}
+    return record("loaded_latency", "peak_bandwidth", "GB/s", rate, **case, threads=16, **given)
+
+
+def record(check, metric, unit, value, better="higher", **parameters):
+    time = "2026-01-01T00:00:01+00:00"
+    return Record(check, metric, unit, better, (float(value),), parameters, host="n1", system="s", time=time)
+
+
+def configuration(model=MILAN, modules=(), **settings):
+    """Return the record of a host's settings; *modules* are the numbers of modules of its packages."""
+    slots = [SLOT.format(package=p, slot=s) for p, count in enumerate(modules) for s in range(count)]
+    settings = {k.replace("_", ".", 1): v for k, v in settings.items()}
+    settings |= {"cpu.model": model, **{f"memory.modules.{slot}": MODULE for slot in slots}}
+    return record("configuration", "settings", "1", 1, "neither", settings=settings)
+
+
+def theory(rate, packages=1, banks=1):
+    """Return the record of the theoretical bandwidth (GB/s) of a package."""
+    where = {"source": "SMBIOS", "packages": packages, "banks": banks}
+    return record("topology", "theoretical_bandwidth", "GB/s", rate, "neither", **where)
+
+
+def verdict(*records):
+    findings = judged(
+        samples_table.of_records(records, "s"), Undescribed("s"), configurations=lambda: latest(records)
+    )
+    return findings.of("n1")
+
+
+MODULES_8 = configuration(modules=[8])
+ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
+
+
+@pytest.mark.parametrize(
+    ("records", "word", "text"),
+    [
+        pytest.param([theory(204.8), reads(150)], "as expected", "reads reach 86% (of 125 hosts)", id="any"),
+        pytest.param([theory(204.8), reads(120)], "low", "limit 132", id="any-low"),
+        pytest.param([MODULES_8, theory(204.8), reads(150)], "as expected", "reads reach 74%", id="own-model"),
+        pytest.param([MODULES_8, theory(204.8), reads(113)], "low", "limit 128", id="three-quarters"),
+        pytest.param([MODULES_8, reads(150)], "as expected", "of 205 GB/s", id="modules-without-channels"),
+        pytest.param(
+            [configuration(modules=[4]), reads(75)], "as expected", "of 102 GB/s", id="half-of-the-channels"
+        ),
+        pytest.param(
+            [configuration(modules=[2]), reads(37)], "low", "the processor has 8 channels", id="a-quarter"
+        ),
+        pytest.param(
+            [configuration(modules=[8, 7]), reads(150), reads(131, 1)], "low", "limit 8", id="one-absent"
+        ),
+        pytest.param(
+            [configuration(), reads(150)], "as expected", "with the fastest modules", id="processor-alone"
+        ),
+        pytest.param([configuration(), reads(100)], "unknown", "as root once", id="perhaps-few-modules"),
+        pytest.param(
+            [configuration("new"), reads(100)], "unknown", "no file of systems/processors", id="new-model"
+        ),
+        pytest.param([MODULES_8, theory(204.8)], "unknown", "", id="nothing-measured"),
+        pytest.param(
+            [configuration(modules=[8], machine_virtual="yes"), theory(204.8), reads(20)],
+            *("unknown", "a slice: the share of its host is the hypervisor's"),
+            id="virtual-machine",
+        ),
+        pytest.param(
+            [ONE_CORE_LESS, MODULES_8, theory(204.8), reads(20)], "unknown", "a slice", id="part-of-a-host"
+        ),
+    ],
+)
+def test_the_bandwidth_of_one_host_is_as_expected_low_or_unknown(records, word, text):
+    host = verdict(*records)
+    assert answer(host.expected) == word
+    assert text in " ".join(e.text() for e in host.expected)
+    assert host.verdict == ("suspect" if word == "low" else "undecided")
+
+
+def test_a_host_that_others_used_is_not_called_low():
+    busy = record("topology", "busy_pus", "1", 3 * BUSY, "neither")
+    host = verdict(busy, MODULES_8, theory(204.8), reads(60))
+    assert [e.answer for e in host.expected if e.kind == "bandwidth"] == ["unknown"]
+    assert "when the host is idle" in host.expected[-1].text()
+
+
+@pytest.mark.parametrize(
+    ("rates", "low"), [((170, 168), ""), ((170, 120), "memory of bank 1"), ((100, 170), "memory of bank 0")]
+)
+def test_equal_banks_are_compared_with_each_other(rates, low):
+    host = verdict(*(reads(rate, bank) for bank, rate in enumerate(rates)))
+    assert [part.part for part in host.parts] == ([low] if low else [])
+
+
+def latency(size, ns, nodes=0, bank=0):
+    case = {"program": "firsttouch-probe", "pu_nodes": [nodes], "bank": bank, "size_bytes": size, "threads": 1}
+    return record("latency", "random_latency", "ns", ns, "lower", **case)
+
+
+@pytest.mark.parametrize(("back", "low"), [(152, ""), (230, "link from NUMA 1 to bank 0")])
+def test_both_directions_of_a_link_are_compared(back, low):
+    host = verdict(latency(1 << 30, 150, 0, 1), latency(1 << 30, back, 1, 0))
+    assert [part.part for part in host.parts] == ([low] if low else [])
+
+
+@pytest.mark.parametrize(
+    ("l3", "settings", "word", "text"),
+    [
+        (25, {}, "as expected", "L3 25 ns beside memory 100 ns"),
+        (90, {}, "low", "a cache is off or reserved"),
+        (90, {"machine_virtual": "yes"}, "unknown", "the caches are not this guest's own"),
+    ],
+)
+def test_the_last_cache_is_clearly_faster_than_memory(l3, settings, word, text):
+    system = load("amd-milan")
+    records = [configuration(**settings), latency(16 << 20, l3), latency(1 << 30, 100)]
+    findings = judged(samples_table.of_records(records), system, configurations=lambda: latest(records))
+    (caches,) = [e for e in findings.of("n1").expected if e.part == "caches of NUMA 0"]
+    assert (caches.answer, text in caches.basis) == (word, True)
+
+
+# ----------------------------------------------------------------------
+# The files of processors
+
+
+def test_system_files_agree_with_their_processors():
+    described = 0
+    for name in available():
+        facts = load(name).facts
+        processor = processors.find(facts.processor)
+        if name == "local" or processor is None:
+            continue
+        described += 1
+        model, nodes = processor.model, facts.numa_nodes / facts.packages
+        assert model.cores in {None, facts.cores / facts.packages}, name
+        assert nodes in (model.numa_nodes or (nodes,)), name
+        for cache in facts.caches if model.last_level_caches else ():
+            if cache.level == 3 and cache.pus:
+                assert model.last_level_caches == facts.pus / facts.packages / cache.pus, name
+    assert described >= 11
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("Intel(R) Xeon(R) CPU E5-2650 0 @ 2.00GHz", "sandybridge"),
+        ("Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "broadwell"),
+        ("Intel(R) Xeon(R) Platinum 8124M CPU @ 3.00GHz", "skylake"),
+        ("Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "cascadelake"),
+        ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "icelake"),
+        ("Intel(R) Xeon(R) Platinum 8488C", "sapphire"),
+        ("Intel(R) Xeon(R) 6985P-C", "granite"),
+        ("Intel(R) Xeon(R) E-2288G CPU @ 3.70GHz", "coffeelake"),
+        ("AMD EPYC 7742 64-Core Processor", "zen2"),
+        ("AMD EPYC 7443P 24-Core Processor", "zen3"),
+        ("AMD EPYC 9R14", "zen4"),
+        ("AMD EPYC 9755 128-Core Processor", "zen5"),
+        ("AMD EPYC 4345P 8-Core Processor", "zen5-am5"),
+        ("MIDR 0x00000000413fd0c1, Amazon EC2", "graviton2"),
+        ("MIDR 0x00000000411fd401, Amazon EC2", "graviton3"),
+        ("MIDR 0x00000000410fd4f1, Amazon EC2", "graviton4"),
+        ("MIDR 0x00000000410fd4f0, NVIDIA", "grace"),
+        ("AMD EPYC", None),
+        ("unknown: fill in", None),
+    ],
+)
+def test_the_names_of_processors(name, family):
+    matching = {f.name for f in processors.families() for m in f.models if re.search(m.pattern, name)}
+    assert matching == ({family} if family else set())
+
+
+def test_a_wrong_file_of_a_site_is_named_with_its_line_and_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path))
+    (tmp_path / "processors").mkdir()
+    text = 'description = "x"\nmicroarchitecture = "x"\n[memory]\ntype = "DDR5"\nchanels = 12\nsource = "x"\n'
+    (tmp_path / "processors" / "x.toml").write_text(text)
+    (tmp_path / "processors" / "y.toml").write_text(
+        text.replace("chanels", "channels") + "[[models]]\npattern = 'Y9'\n"
+    )
+    processors.families.cache_clear()
+    try:
+        assert processors.find("Y9").family.memory.channels == 12
+        assert "x.toml:5: unknown key 'chanels'" in (message := capsys.readouterr().err)
+        assert "did you mean 'channels'" in message.lower()
+    finally:
+        processors.families.cache_clear()
