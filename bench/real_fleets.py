@@ -202,14 +202,14 @@ def cardiff(folder: Path) -> Iterator[Scenario]:
         }
         filled = {slot: place for slot, place in slots.items() if (*place, "size") in values}
         modules[host] = len(filled)
-        settings = {}
+        settings = {"cpu.model": values["cpu", "physical_0", "product"]}
         for slot, place in filled.items():
             kind = values[*place, "description"].split()[1]
             rate, size = float(values[*place, "clock"]), int(values[*place, "size"])
             settings[f"memory.modules.{slot}"] = Module(slot, "", rate, 64, size, kind, rate).text()
         stored = {"settings": settings, "provenance": {"memory.modules": "dmidecode"}}
         about = ("configuration", "settings", "1", "neither", stored)
-        measurements.append(Measurement(host, begin, float(len(settings)), *about))
+        measurements.append(Measurement(host, begin, float(len(filled)), *about))
         for number in range(2):
             time = begin + 60 * (number + 1)
             for package in range(2):

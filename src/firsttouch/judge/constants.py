@@ -70,6 +70,8 @@ PRIOR_SPREAD, PRIOR_FREEDOM = 0.012, 4.0
 #: models whose modules were read (SpareCores/sc-inspector-data of 22 August 2026, bw_mem; 0.72 to 0.92 from 5 to
 #: 95 %).
 READ_SHARE: Final = 0.86
+#: The least and the largest share that ordinary copies reach on them if each byte is counted once (sc-membench).
+COPY_SHARES: Final = (0.21, 0.4)
 #: The loss beyond which one in a hundred of these hosts lies below hosts of its own model, of other models of its
 #: microarchitecture, and of any other model. One core of a slice reads as fast with the probe as with bw_mem, or
 #: faster (bench/one_host.py), so the shares hold for the probe's reads, too.

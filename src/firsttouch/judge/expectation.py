@@ -22,6 +22,7 @@ from firsttouch.host.memory_modules import channel_of, rate_of, socket_of_slot
 from firsttouch.judge import questions
 from firsttouch.judge.constants import (
     AS_MEMORY,
+    COPY_SHARES,
     LEAST_LOSS,
     PRIOR_FREEDOM,
     PRIOR_NOISE,
@@ -140,6 +141,10 @@ class _Host:
             ((p.place[0], m) for p, m in places if p.name == "memory" and p.place), lambda b: b[0]
         )
         self._links = grouped(((p.place, m) for p, m in places if p.name == "link" and p.place), lambda b: b[0])
+        #: Rates of all PUs by a program whose traffic is unknown.
+        self._totals = [
+            m for p, m in places if p.name == "banks" and m.case.metric == "total_bandwidth" and m.program is None
+        ]
         curves = grouped((m for _, m in places if m.is_of_curve), lambda m: str(m.case.parameters.get("pu_nodes")))
         #: The local latencies by size of each NUMA node, of one program.
         self._curves = {
@@ -165,9 +170,15 @@ class _Host:
     def _from_sources(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         if not self._is_slice:
             yield from ((expected, ()) for expected in self._channels())
-        for bank in sorted(self._banks):
-            best = max((m for _, m in self._banks[bank] if m.reads > 0), key=lambda m: m.reads, default=None)
-            yield self._bandwidth(f"memory of bank {bank}", best), [best] if best else ()
+        best = {b: [m for _, m in of if m.reads > 0] for b, of in sorted(self._banks.items())}
+        if self._totals and not any(best.values()):
+            total = max(self._totals, key=lambda m: m.value)
+            yield self._bandwidth("memory of all banks", total.value, total), [total]
+            return
+        for bank, measured in best.items():
+            fastest = max(measured, key=lambda m: m.reads, default=None)
+            reaches = fastest.reads if fastest else math.nan
+            yield self._bandwidth(f"memory of bank {bank}", reaches), [fastest] if fastest else ()
 
     def _from_ratios(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         yield from self._twins(
@@ -184,16 +195,15 @@ class _Host:
     # ------------------------------------------------------------------
     # From sources
 
-    def _bandwidth(self, part: str, best: _Measured | None) -> Expectation:
-        """Return what a bank should reach beside the *best* bandwidth that was measured of it."""
-        reaches = best.reads if best else math.nan
+    def _bandwidth(self, part: str, reaches: float, total: _Measured | None = None) -> Expectation:
+        """Return what a bank should reach (GB/s, as reads), or all banks in the *total* that a program reports."""
 
         def unknown(basis: str, needs: str = "") -> Expectation:
             return Expectation(part, "bandwidth", "unknown", basis, reaches, unit="GB/s", needs=needs)
 
         if self._is_slice:
             return unknown(SLICE)
-        if best is None:
+        if math.isnan(reaches):
             return unknown("not measured", _NO_RATE)
         theory, is_certain = (self._theory, True) if self._theory else self._theory_of_processor()
         if not theory:
@@ -203,7 +213,12 @@ class _Host:
         share = processors.read_share(self._processor) if self._processor else None
         center, whose = (share.value, share.source) if share else (READ_SHARE, "of 125 hosts")
         tolerance = SHARE_TOLERANCES["any" if share is None else "model" if share.is_own else "kin"]
-        basis = f"reads reach {center:.0%} ({whose}) of {quantity(theory, 'GB/s')}"
+        if total:
+            theory *= len(total.case.parameters["pu_nodes"])
+            center, tolerance = COPY_SHARES[1], 1 - COPY_SHARES[0] / COPY_SHARES[1]
+            whose = "counted once"
+        basis = f"{'copies' if total else 'reads'} reach {center:.0%} ({whose}) of "
+        basis += quantity(theory, "GB/s")
         if not is_certain:
             basis += ", which every channel has with the fastest modules"
         stated = Expectation.of(part, "bandwidth", reaches, center * theory, tolerance, unit="GB/s", basis=basis)

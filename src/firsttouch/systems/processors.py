@@ -7,6 +7,7 @@ import functools
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -94,17 +95,17 @@ def find(name: str) -> Processor | None:
     )
 
 
-def read_share(processor: Processor, known: tuple[Family, ...] | None = None) -> ReadShare | None:
+def read_share(processor: Processor, among: Sequence[Family] | None = None) -> ReadShare | None:
     """Return the share that reads reach on a *processor*: its model's, or its kin's; None if none was measured.
 
-    Kin are the models of the same microarchitecture in the families *known* (default: all).
+    Kin are the models of the same microarchitecture in the families *among* (default: all).
     """
     model = processor.model
     if model.read_share is not None:
         return ReadShare(model.read_share, True, model.measured)
     kin = [
         m.read_share
-        for family in (families() if known is None else known)
+        for family in (families() if among is None else among)
         for m in family.models
         if family.microarchitecture == processor.family.microarchitecture and m.read_share is not None
     ]
