@@ -184,16 +184,19 @@ void bandwidth(const Options *options, const Host *host)
     report_begin(options, host, plan.count);
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++) {
         int number = 0;
-        for (int target = 0; target < plan.target_count && options->pages[pages] && !stop_signal(); target++) {
+        for (int turn = 0; turn < plan.target_count && options->pages[pages] && !stop_signal(); turn++) {
+            const int target = plan.target_turns.values[turn];
             if (!plan_needs(&plan, target))
                 continue;
             Memory memory;
             const List *banks = &plan.targets[target];
             const uint64_t bytes = arrays_bytes(options, host, banks, pages, 3, all.count);
             Arrays arrays = arrays_take(&memory, host, banks, pages, bytes);
-            for (int i = 0; i < plan.count && !stop_signal(); i++)
-                if (plan.placements[i].target == target && plan.placements[i].alike < 0)
-                    measure(options, host, &plan, i, &arrays, &memory, ++number);
+            for (int i = 0; i < plan.count && !stop_signal(); i++) {
+                const int placement = plan.turns.values[i];
+                if (plan.placements[placement].target == target && plan.placements[placement].alike < 0)
+                    measure(options, host, &plan, placement, &arrays, &memory, ++number);
+            }
             memory_release(&memory);
         }
     }

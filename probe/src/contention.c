@@ -122,12 +122,15 @@ static void measure(const Options *options, const Host *host, Memory *memory, co
 // The first PU, or the first two PUs, of each NUMA node alone: the thesis's first and second mode.
 static void few(const Options *options, const Host *host, Memory *memory, int threads)
 {
-    for (int i = 0; i < options->pu_nodes.count && !stop_signal(); i++) {
-        const List node = {1, &options->pu_nodes.values[i]}, pus = options_pus(options, host, &node);
+    const List turns = list_turns(options->pu_nodes.count, options->seed);
+    for (int i = 0; i < turns.count && !stop_signal(); i++) {
+        const List node = {1, &options->pu_nodes.values[turns.values[i]]};
+        const List pus = options_pus(options, host, &node);
         if (pus.count >= threads)
             measure(options, host, memory, &node, (List){threads, pus.values});
         free(pus.values);
     }
+    free(turns.values);
 }
 
 void contention(const Options *options, const Host *host)
@@ -139,15 +142,17 @@ void contention(const Options *options, const Host *host)
             arrays_bytes(options, host, &(List){1, &options->banks.values[i]}, pages, 1, all.count);
     free(all.values);
     report_begin(options, host, options->banks.count);
+    const List banks = list_turns(options->banks.count, options->seed);
+    const List counts = list_turns(options->threads.count, options->seed);
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
         for (int i = 0; i < options->banks.count && options->pages[pages] && !stop_signal(); i++) {
-            const List bank = {1, &options->banks.values[i]};
+            const List bank = {1, &options->banks.values[banks.values[i]]};
             const List nodes = options_near(options, host, bank.values[0]),
                        pus = options_pus(options, host, &nodes);
             const uint64_t bytes = arrays_bytes(options, host, &bank, pages, 1, pus.count);
             Memory memory = memory_take(host, &bank, pages, bytes, 0);
             for (int j = 0; j < options->threads.count && !stop_signal(); j++) {
-                const int threads = options->threads.values[j];
+                const int threads = options->threads.values[counts.values[j]];
                 if (threads <= 2)
                     few(options, host, &memory, threads);
                 else // on all nodes, from the nearest PUs to the farthest, as in figures 3.6 and 3.7
@@ -157,4 +162,6 @@ void contention(const Options *options, const Host *host)
             free(nodes.values);
             free(pus.values);
         }
+    free(banks.values);
+    free(counts.values);
 }

@@ -35,7 +35,8 @@ static void print(const Curve *curve, const Result *result, int placement)
 static void point(const Curve *curve)
 {
     Walk walk = walk_build(curve->host, curve->memory, curve->bytes, curve->host->line_bytes, curve->order);
-    for (int i = 0; i < curve->plan->count && !stop_signal(); i++) {
+    for (int turn = 0; turn < curve->plan->count && !stop_signal(); turn++) {
+        const int i = curve->plan->turns.values[turn];
         const Placement *placement = &curve->plan->placements[i];
         if (placement->target != curve->target || placement->alike >= 0)
             continue;
@@ -75,16 +76,19 @@ void latency(const Options *options, const Host *host)
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
         for (int target = 0; target < plan.target_count && options->pages[pages]; target++)
             memory_require(host, &plan.targets[target], pages, largest);
+    const List sizes = list_turns(options->sizes, options->seed);
     report_begin(options, host, plan.count);
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
-        for (int target = 0; target < plan.target_count && options->pages[pages] && !stop_signal(); target++) {
+        for (int turn = 0; turn < plan.target_count && options->pages[pages] && !stop_signal(); turn++) {
+            const int target = plan.target_turns.values[turn];
             if (!plan_needs(&plan, target))
                 continue;
             Memory memory = memory_take(host, &plan.targets[target], pages, largest, 0);
             for (Order order = RANDOM; order < ORDERS; order++)
                 for (int i = 0; i < options->sizes && options->order[order] && !stop_signal(); i++)
-                    point(&(Curve){options, host, &plan, &memory, options->size[i], order, target});
+                    point(&(Curve){options, host, &plan, &memory, options->size[sizes.values[i]], order, target});
             memory_release(&memory);
         }
+    free(sizes.values);
     plan_free(&plan);
 }

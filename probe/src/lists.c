@@ -116,6 +116,19 @@ uint64_t random_below(uint64_t *state, uint64_t limit)
     return (uint64_t)((unsigned __int128)random_next(state) * limit >> 64);
 }
 
+List list_turns(int count, int64_t seed)
+{
+    List turns = {0};
+    uint64_t state = (uint64_t)seed;
+    for (int i = 0; i < count; i++) {
+        list_add(&turns, i);
+        const int j = seed ? (int)random_below(&state, (uint64_t)i + 1) : i;
+        turns.values[i] = turns.values[j];
+        turns.values[j] = i;
+    }
+    return turns;
+}
+
 char *file_text(const char *format, ...)
 {
     char *name, *path;

@@ -28,6 +28,9 @@ uint64_t coprime_step(uint64_t count);
 uint64_t random_next(uint64_t *state);
 uint64_t random_below(uint64_t *state, uint64_t limit);
 
+// The numbers below `count` in an order drawn by the seed, or ascending if that is 0.
+List list_turns(int count, int64_t seed);
+
 // The folder that holds the kernel's files: that of a stored host, or empty for this one.
 extern const char *file_root;
 

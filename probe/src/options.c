@@ -87,6 +87,9 @@ static const struct {
      "(PUs of the other NUMA nodes load the chaser's bank) (those that this host can make)",
      O, PLACEMENT, CHOICE(load, load_names)},
     {"pairs", "N|all", "pairs of PUs, each kind of closeness first (2048)", P, PLACEMENT, MEMBER(PAIRS, pairs)},
+    {"seed", "N",
+     "measure banks, PU-sets, numbers of threads and sizes in the order that this number draws (ascending)",
+     L | B | C | W, PLACEMENT, MEMBER(PAIRS, seed)},
     {"prune", "",
      "measure one of the placements that are alike by the firmware's distances; each result lists those it stands "
      "for",

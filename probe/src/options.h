@@ -68,6 +68,7 @@ typedef struct {
     bool load[LOADS], read_share[READ_SHARES];
     bool kernel[KERNELS], stores[STORES], instructions[INSTRUCTION_SETS], pages[PAGE_KINDS], order[ORDERS];
     int64_t pairs;    // of PUs, at most
+    int64_t seed;     // of the order of placements and sizes; 0: ascending
     int64_t accesses; // of a sample
     bool chain[CHAINS], running[RUNNINGS];
     bool lock[LOCK_TYPES], parsing[PARSINGS], placing[PLACINGS];

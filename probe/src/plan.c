@@ -132,6 +132,8 @@ Plan plan_make(const Options *options, const Host *host, const List *set_sizes)
     for (int target = 0; target < plan.target_count; target++)
         for (int set = 0; set < plan.set_count; set++)
             plan.placements[plan.count++] = (Placement){set, target, -1};
+    plan.target_turns = list_turns(plan.target_count, options->seed);
+    plan.turns = list_turns(plan.count, options->seed);
     plan.measured = plan.count;
     if (options->prune)
         prune(&plan, host);
@@ -147,6 +149,8 @@ void plan_free(Plan *plan)
     free(plan->sets);
     free(plan->targets);
     free(plan->placements);
+    free(plan->target_turns.values);
+    free(plan->turns.values);
 }
 
 void plan_stands_for(const Plan *plan, int placement)

@@ -14,7 +14,8 @@ typedef struct {
     List *sets;    // NUMA nodes whose PUs work together
     List *targets; // banks: one, or several to interleave over
     int set_count, target_count, count, measured;
-    Placement *placements; // target by target
+    Placement *placements;    // target by target
+    List target_turns, turns; // the order in which targets and placements are measured
 } Plan;
 
 // Sets of the requested sizes (at least one size), on all banks and interleave sets.

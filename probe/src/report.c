@@ -85,6 +85,7 @@ void report_begin(const Options *options, const Host *seen, int placements)
     json_integer("schema", 1);
     json_string("aspect", aspect_name(options->aspect));
     json_integer("placements", placements);
+    json_integer("seed", options->seed);
     json_bool("sanity", options->sanity);
     json_integer("min_repetitions", options->repetitions.least);
     json_integer("max_repetitions", options->repetitions.most);
@@ -116,6 +117,7 @@ static void placement_document(const Result *result)
     }
     json_end('}');
     json_end('}');
+    json_integer("position", result->placed->position);
     json_integers("pus_found", result->placed->pus, result->placed->count);
 }
 

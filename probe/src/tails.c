@@ -500,7 +500,8 @@ void tails(const Options *options, const Host *host)
         fail(EXIT_USAGE, "--accesses: a sample has at most %d", MOST_ACCESSES);
     inject(&first, options->inject_text);
     report_begin(options, host, plan.count);
-    for (int target = 0; target < plan.target_count && !stop_signal(); target++) {
+    for (int turn = 0; turn < plan.target_count && !stop_signal(); turn++) {
+        const int target = plan.target_turns.values[turn];
         if (!plan_needs(&plan, target))
             continue;
         const List *bank = &plan.targets[target];
@@ -508,7 +509,8 @@ void tails(const Options *options, const Host *host)
         Memory cycle = memory_take(host, bank, pages, options->size[0], 0);
         Memory load = memory_take(host, bank, pages, bytes, 1);
         const Walk walk = walk_build(host, &cycle, options->size[0], STRIDE * host->line_bytes, PAGED);
-        for (int i = 0; i < plan.count && !stop_signal(); i++) {
+        for (int j = 0; j < plan.count && !stop_signal(); j++) {
+            const int i = plan.turns.values[j];
             const Placement *placement = &plan.placements[i];
             if (placement->target != target || placement->alike >= 0)
                 continue;

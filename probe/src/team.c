@@ -135,7 +135,8 @@ Placed team_run(const int *pus, int count, void (*work)(Member *, void *), void 
     free(threads);
     if (error)
         fail(EXIT_CANNOT, "thread %d of %d cannot be started: %s", made + 1, count, strerror(error));
-    Placed placed = {.count = count, .pus = must_allocate((size_t)count, sizeof *placed.pus)};
+    static int teams;
+    Placed placed = {.count = count, .position = ++teams, .pus = must_allocate((size_t)count, sizeof *placed.pus)};
     for (int i = 0; i < count; i++) {
         const Member *member = &team.members[i];
         placed.pus[i] = member->wrong_pu < 0 ? member->pu : member->wrong_pu;

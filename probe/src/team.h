@@ -28,9 +28,9 @@ struct Team {
 
 // The observed placement of a team's threads.
 typedef struct {
-    int count;
-    int *pus;         // the PU that each thread was pinned to and seen on
-    char reason[160]; // why the placement did not hold, or empty
+    int count, position; // position: the number of the team in the order in which teams ran, from 1 on
+    int *pus;            // the PU that each thread was pinned to and seen on
+    char reason[160];    // why the placement did not hold, or empty
 } Placed;
 
 // Runs work(member, argument) in count threads on the PUs and waits for them.

@@ -18,7 +18,7 @@ from reframe.core.logging import getlogger
 from reframe.core.meta import make_test
 from reframe.core.pipeline import RunOnlyRegressionTest
 
-from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks import drawn_order, profiles
 from firsttouch.benchmarks.cases import cases, system
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
@@ -57,6 +57,7 @@ class OneHost(RunOnlyRegressionTest):
         self.executable = shlex.join(backends.command(*chosen))
         # A scheduler may not pass on the environment that ReFrame was started with.
         self.env_vars[profiles.VARIABLE] = cases().effort.name
+        self.env_vars[drawn_order.VARIABLE] = drawn_order.seed()
         # Records name the system and the partition.
         self.env_vars["FIRSTTOUCH_SYSTEM"] = system().name
         self.env_vars["FIRSTTOUCH_PARTITION"] = self.current_partition.name

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.drawn_order import drawn
 from firsttouch.benchmarks.measure import LEAST, AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
@@ -50,7 +51,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
         raise BadInput(
             f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {pus} PUs for this process"
         )
-    for options in runs(threads, effort):
+    for options in drawn(runs(threads, effort)):
         # Time matters more than precision: there are hundreds of cases on a large host.
         yield from run(asked, [*where, *options], say, most=LEAST)
 

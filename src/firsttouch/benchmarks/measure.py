@@ -18,8 +18,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks import drawn_order, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.drawn_order import drawn
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.benchmarks.recording import recording
@@ -43,6 +44,9 @@ WIDE = 0.25
 ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
+
+#: The aspects whose banks, PU-sets, numbers of threads and sizes the probe takes in an order drawn by a seed.
+IN_DRAWN_ORDER = frozenset({"bandwidth", "contention", "latency", "tails"})
 
 #: What only some aspects take. For others it is an error.
 OPTIONS = (*("pu_nodes", "set_sizes", "banks", "order", "threads", "sustain", "compare_output"),)
@@ -227,7 +231,7 @@ def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[
         programs.filling(host, banks[0], number)
     if asked.aspect == "bandwidth":
         _say_plan(host, sets, banks, effort, say)
-    for members, targets in programs.rows(host, sets, banks, effort):
+    for members, targets in drawn(programs.rows(host, sets, banks, effort)):
         pu_nodes = format_list({n for nodes in members for n in nodes})
         where = [f"--pu-nodes={pu_nodes}", f"--banks={format_list(targets)}"]
         if asked.aspect == "bandwidth":
@@ -255,7 +259,8 @@ def run(
     benchmark = aspects()[asked.aspect]
     repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if benchmark.repeats(asked) else []
     small = (benchmark.small if small is None else small) if emulation.emulator() else ()
-    running = probe.follow(asked.aspect, [*options, *repeated, *small], say=say)
+    order = [f"--seed={drawn_order.seed()}"] if asked.aspect in IN_DRAWN_ORDER else []
+    running = probe.follow(asked.aspect, [*options, *repeated, *small, *order], say=say)
     while True:
         try:
             records = next(running)
@@ -270,12 +275,12 @@ def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator
     """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
     count = asked.runs
     if asked.aspect == "contention":
-        for bank in asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]:
-            for threads in _threads(host, asked):
+        for bank in drawn(asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]):
+            for threads in drawn(_threads(host, asked)):
                 yield from programs.contention(host, bank, threads, repetitions=count, say=say)
         return
     alone = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
-    for nodes in alone if asked.aspect == "latency" else _sets(host, asked):
+    for nodes in drawn(alone if asked.aspect == "latency" else _sets(host, asked)):
         programs.pus_of(host, nodes)
         for bank in asked.banks or [programs.nearest(host, nodes)]:
             if asked.aspect == "latency":

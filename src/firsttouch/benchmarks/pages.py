@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs, stores
 from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.drawn_order import drawn
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.errors import CannotHere
 from firsttouch.host import available_memory
@@ -34,7 +35,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     for bank in banks:
         programs.bank_bytes(host, bank)
     yield [r for bank in banks for r in _huge_pages_free(bank, say)]
-    for node, bank in places:
+    for node, bank in drawn(places):
         for pages in PAGES:
             try:
                 records = list(_of_pages(asked, node, bank, pages, say))

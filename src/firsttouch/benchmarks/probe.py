@@ -17,6 +17,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from firsttouch.benchmarks import drawn_order
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
 from firsttouch.execution.child_process import child, signal_name
 from firsttouch.host.cpusets import format_list
@@ -47,7 +48,7 @@ _ERRORS: Mapping[int, type[FirstTouchError]] = {2: BadInput, 3: CannotHere}
 _OWN = {
     *("type", "aspect", "metric", "unit", "better", "value", "samples", "interval", "ended", "status", "reason"),
     *("partial", "pus", "pus_found", "pages", "policy", "threads", "banks", "pu_nodes", "memory_bytes"),
-    *("stands_for", "waiting", "holding"),
+    *("stands_for", "waiting", "holding", "position"),
 }
 
 
@@ -110,6 +111,7 @@ class Result(Struct, frozen=True):
             status=self.status,  # type: ignore[arg-type]
             reason=self.reason,
             software=software(**{NAME: version}),
+            order=drawn_order.for_record(int(data.get("position", 0))),
         )
 
 

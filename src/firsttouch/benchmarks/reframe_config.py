@@ -8,6 +8,7 @@ both may be read-only.
 from __future__ import annotations
 
 import os
+import random
 import re
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from typing import Any
 from reframe.core.exceptions import ConfigError
 
 from firsttouch import paths
-from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks import drawn_order, profiles
 from firsttouch.benchmarks.reframe_run import TMPDIR
 from firsttouch.errors import BadInput, FirstTouchError, Missing
 from firsttouch.systems.definition import Partition, System, available, load
@@ -64,6 +65,7 @@ def site_configuration(settings: Path) -> dict[str, Any]:
     systems = []
     try:
         profiles.chosen()  # raises for a wrong effort, which the checks depend on
+        random.seed(drawn_order.seed())  # ReFrame's --exec-order=random draws by the functions of this module
         for name in available():
             try:
                 systems.append(_system(name))

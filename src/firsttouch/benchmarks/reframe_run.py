@@ -68,6 +68,7 @@ def run(
         argv = [
             str(Path(sys.executable).with_name("reframe")),
             *("-c", str(checks), "-r", "--system", system, "--exec-policy", "serial", "--nocolor"),
+            "--exec-order=random",
             *("--stage", str(stage), "--output", str(folder / "output")),
             *("--report-file", str(report), *options),
         ]

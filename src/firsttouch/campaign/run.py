@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from firsttouch.benchmarks import kernel_settings, profiles
+from firsttouch.benchmarks import drawn_order, kernel_settings, profiles
 from firsttouch.campaign import campaigns, rounds
 from firsttouch.campaign.campaigns import Campaign, Step
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Mark, State, full_disk_as_missing, is_full, now
@@ -147,6 +147,8 @@ class _Runner:
         self.tried: set[str] = set()
         #: By folder, because a journal reads only the new lines of its file.
         self.journals = {self.journal.folder: self.journal}
+        #: The seed of the round, and the steps that began in it.
+        self.order, self.place = drawn_order.seed(), 0
         #: True if an earlier job did all steps: this job measures what the fleet leaves undecided.
         self.is_again = False
         #: Reasons of skipped steps that were printed already.
@@ -179,10 +181,18 @@ class _Runner:
         """Run the steps that are left for this host."""
         if not (steps := self.left()):
             self.say(f"{self.host}: all {len(self.steps)} steps are done")
-        for step in steps:
+        for step in self.draw(steps, 0):
             if self.campaign.judged and step.name != "topology":
                 self.look()
             self.step(step, self.beat)
+
+    def draw(self, steps: Sequence[Step], number: int) -> list[Step]:
+        """Return the steps of a round in an order drawn anew, behind the topology, which measures nothing."""
+        self.order, self.place = drawn_order.of_round(number, self.host), 0
+        ordered = drawn_order.drawn(steps, self.order)
+        if len(ordered) > 1:
+            self.say(drawn_order.sentence(drawn_order.seed()))
+        return sorted(ordered, key=lambda step: step.name != "topology")
 
     def left(self) -> list[Step]:
         """Return the steps that are left for this host."""
@@ -268,6 +278,7 @@ class _Runner:
     def step(self, step: Step, beat: Callable[[], None]) -> None:
         """Run one step and store its records and its state, or the reason why it failed."""
         self.progress.begin(step.name, len(self.left()))
+        self.place += 1
         self.tried.add(step.name)
         self._note(step, "began")
         began = self.clock.monotonic()
@@ -321,6 +332,8 @@ class _Runner:
         env = {
             step_outcome.VARIABLE: str(stated),
             profiles.VARIABLE: self.campaign.effort,
+            drawn_order.VARIABLE: str(self.order),
+            drawn_order.STEP: str(self.place),
             "FIRSTTOUCH_SYSTEM": self.campaign.system,
             "FIRSTTOUCH_PARTITION": slurm.partition(),
         }
@@ -368,7 +381,12 @@ class _Runner:
             if (open_steps := self._open_steps(judge, goal)) is None:
                 break
             seconds = {entry.step: entry.seconds for entry in self.journal.entries() if entry.end}
-            steps = [s for s in open_steps if rounds.fits(seconds.get(s.name, 0.0), deadline, self.clock)]
+            # The most suspicious steps are chosen first, and not always measured first.
+            total, steps = 0.0, []
+            for step in open_steps:
+                if rounds.fits(total + seconds.get(step.name, 0.0), deadline, self.clock):
+                    total += seconds.get(step.name, 0.0)
+                    steps.append(step)
             is_late |= len(steps) < len(open_steps)
             if not is_busy and any(s.name != "topology" for s in steps) and (is_busy := not self.is_quiet()):
                 self.say(f"{self.host}: other programs keep it busy: undecided metrics are not measured again")
@@ -376,7 +394,7 @@ class _Runner:
             is_measured, number = bool(steps), number + 1
             if steps:
                 self.say(f"{self.host}: measuring undecided steps again: {', '.join(s.name for s in steps)}")
-            for step in steps:
+            for step in self.draw(steps, number):
                 if rounds.fits(seconds.get(step.name, 0.0), deadline, self.clock):
                     self.step(step, self.beat)
                 else:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firsttouch import paths
-from firsttouch.benchmarks import profiles, reframe_run
+from firsttouch.benchmarks import drawn_order, profiles, reframe_run
 from firsttouch.cli import options
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, Missing, RunFailed, first_of
@@ -51,6 +51,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     options.add(parser, "--backend", choices=backends.NAMES)
     options.add(parser, "--image")
+    options.add(parser, "--seed")
     options.add(parser, "--output", metavar="DIR", help="folder of reports (default: reports/out)")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what each check measures")
     parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
@@ -63,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     aligners = ",".join(args.aligner or ()) or os.environ.get(profiles.ALIGNERS_VARIABLE)
     os.environ[profiles.ALIGNERS_VARIABLE] = aligners or profiles.default_aligner()
     profiles.chosen()  # raises for an unknown name before anything runs
+    drawn_order.seed(args.seed)
     out: Path = args.output or paths.results()
     out.mkdir(parents=True, exist_ok=True)
     chosen = ["-S", f"dataset={args.dataset}"]
@@ -118,6 +120,7 @@ def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) 
     from firsttouch.report import model, pages  # noqa: PLC0415 - a large import
 
     say(f"measuring {system} with ReFrame")
+    say(drawn_order.sentence(drawn_order.seed()))
     troubles, warnings = reframe_run.run(
         paths.CHECKS, system, folder / "reframe", options=options, say=say, brief=brief
     )

@@ -7,7 +7,7 @@ import argparse
 import shlex
 from typing import Any
 
-from firsttouch.benchmarks import measure, probe
+from firsttouch.benchmarks import drawn_order, measure, probe
 from firsttouch.cli import options
 from firsttouch.errors import first_of
 from firsttouch.execution.progress import say
@@ -68,7 +68,7 @@ def register(subparsers: options.Subparsers) -> None:
         help="timed runs of each case; for the probe the least number (default: 3; topology, cores and "
         "correctness without --compare-output are measured once)",
     )
-    options.add(parser, "--records", "--share-host")
+    options.add(parser, "--seed", "--records", "--share-host")
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -92,11 +92,14 @@ def run(args: argparse.Namespace) -> int:
         program=lists.pop("program_name"),
         **lists,
     )
+    order = drawn_order.seed(args.seed)
     measured = measure.measure_aspect(asked, file=args.records, share_host=args.share_host, say=say)
     if args.json:
         options.print_json([r.to_dict() for r in measured])
     for line in measure.spread(measured):
         say(line)
+    if asked.aspect in measure.IN_DRAWN_ORDER:
+        say(drawn_order.sentence(order))
     wrong = [r for r in measured if r.status == "valid" and catalogue.is_exceeded(r.check, r.metric, r.value)]
     findings = [f"{Case.of(record).title}: {record.value:g}, which fails a host" for record in wrong]
     for text in findings:

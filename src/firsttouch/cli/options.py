@@ -240,6 +240,12 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--repetitions": {"type": positive, "metavar": "N"},
     "--max-repetitions": {"type": positive, "metavar": "N"},
+    "--seed": {
+        "type": positive,
+        "metavar": "N",
+        "help": "number that draws the order of the measurements (default: $FIRSTTOUCH_SEED, or a new one, which "
+        "is printed)",
+    },
     "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
     "--timeout": {
         "type": duration,

@@ -68,6 +68,8 @@ class Record(Struct, frozen=True):
     status: Literal["valid", "invalid"] = "valid"
     reason: str = ""
     software: Mapping[str, str] = field(default_factory=dict)
+    #: The seed that drew the order of the measurements, the place of the step in its round, and that in the step.
+    order: Mapping[str, int] = field(default_factory=dict)
     host: str = field(default_factory=emulation.host_name)
     system: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_SYSTEM", "local"))
     partition: str = field(default_factory=lambda: os.environ.get("FIRSTTOUCH_PARTITION", "default"))
@@ -146,7 +148,8 @@ _FIELDS = Record.__struct_fields__
 _STATED = ("check", "metric", "unit", "better", "samples", "host", "system", "time")
 _DERIVED = {"schema", "value", "repetitions", "spread"}
 CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}
-JSON_COLUMNS = ("parameters", "software", "placement_asked", "placement_found")
+_OBJECTS = {"parameters", "software", "order"}
+JSON_COLUMNS = (*sorted(_OBJECTS), "placement_asked", "placement_found")
 
 
 def _are_texts(value: object) -> bool:
@@ -217,7 +220,7 @@ def wrong_value(name: str, value: object) -> str:
             kind, right = "a list of numbers", _is_list(value, lambda v: type(v) in {int, float})
         case "placement_asked" | "placement_found":
             kind, right = "a list of JSON objects", _is_list(value, lambda v: isinstance(v, dict))
-        case "parameters" | "software":
+        case "parameters" | "software" | "order":
             kind, right = "a JSON object", isinstance(value, dict)
         case "host":
             kind, right = "the name of a host", isinstance(value, str) and bool(value.strip())
@@ -456,7 +459,7 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     data: dict[str, Any] = {name: [getattr(r, name) for r in listed] for name in (*_FIELDS, "value")}
     encoded = json.JSONEncoder(sort_keys=True).encode  # json.dumps makes an encoder for each value
     for name in JSON_COLUMNS:
-        empty = "{}" if name in {"parameters", "software"} else "[]"
+        empty = "{}" if name in _OBJECTS else "[]"
         data[name] = [encoded(value) if value else empty for value in data[name]]
     data["time"] = _times(pl.Series(data["time"], dtype=pl.String))
     # To group all samples takes a tenth of the time of a list for each record.

@@ -65,9 +65,10 @@ def split(records: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     A session has the records of one host with the same software and configuration, without a longer gap than
     :data:`GAP`. The configuration is the host's last one before each record, or else the first one after it. The
-    parameters of its own record are in the session only. Where threads and pages were placed is left out.
+    parameters of its own record are in the session only. Where threads and pages were placed, and the order of the
+    measurements, are left out.
     """
-    rows = records.drop("placement_asked", "placement_found", strict=False).unique(maintain_order=True)
+    rows = records.drop("placement_asked", "placement_found", "order", strict=False).unique(maintain_order=True)
     rows = rows.sort("time", maintain_order=True)
     gap = (pl.col("time").diff() > pl.duration(milliseconds=GAP)).fill_null(value=False)
     rows = rows.with_columns(visit=gap.cum_sum().over("system", "host"))
@@ -395,6 +396,7 @@ _RESTORED = {
     "parameters": pl.when(_IS_CONFIGURATION).then("configuration").otherwise("parameters").alias("parameters"),
     "samples": pl.coalesce("samples", pl.concat_list("value")),
     **{name: pl.lit("[]").cast(_TEXT).alias(name) for name in ("placement_asked", "placement_found")},
+    "order": _NOTHING.alias("order"),
 }
 
 
