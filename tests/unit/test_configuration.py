@@ -12,6 +12,13 @@ from firsttouch.host import configuration, memory_modules, topology
 from firsttouch.records.schema import Record
 from firsttouch.report.pages import build
 
+HUGE, MODES = "sys/kernel/mm/transparent_hugepage", ("always", "inherit", "madvise", "never")
+MEMPOLICY, TIERING = "sys/kernel/mm/mempolicy/weighted_interleave", "sys/devices/virtual/memory_tiering"
+SCHED_EXT, CGROUP, LIMIT = "sys/kernel/sched_ext", "sys/fs/cgroup", "cgroup.memory.max"
+OPS = str(Path(SCHED_EXT, "root", "ops"))
+#: A process in a cgroup below that of its job.
+JOB = {"proc/self/cgroup": "12:cpuset:/\n0::/job/step"}
+
 
 def host_of(nodes):
     """A topology whose PUs are in packages of these numbers of NUMA nodes."""
@@ -66,13 +73,39 @@ def test_the_settings_of_a_server(tmp_path):
             "cpu.model",
             "MIDR 0x00000000413fd0c1",
         ),
+        (
+            {
+                f"{HUGE}/hugepages-{size}kB/enabled": " ".join(f"[{m}]" if m == mode else m for m in MODES)
+                for size, mode in (("2048", "inherit"), ("64", "always"), ("128", "never"), ("16", "never"))
+            },
+            "memory.huge_pages_sizes",
+            "always: 64 kB; inherit: 2048 kB; never: 16, 128 kB",
+        ),
+        ({"sys/kernel/mm/numa/demotion_enabled": "true"}, "memory.demotion", "true"),
+        (
+            {f"{MEMPOLICY}/node{node}": str(weight) for node, weight in ((10, 1), (2, 9))},
+            "memory.interleave_weights",
+            "2: 9, 10: 1",
+        ),
+        (
+            {f"{TIERING}/memory_tier{tier}/nodelist": nodes for tier, nodes in ((22, "2-3"), (4, "0-1"))},
+            "memory.tiers",
+            "4: 0-1, 22: 2-3",
+        ),
+        ({f"{SCHED_EXT}/state": "disabled"}, "kernel.sched_ext", "disabled"),
+        ({f"{SCHED_EXT}/state": "enabled", OPS: "scx_lavd"}, "kernel.sched_ext", "scx_lavd"),
+        ({**JOB, f"{CGROUP}/job/memory.max": "4096", f"{CGROUP}/job/step/memory.max": "max"}, LIMIT, "4096"),
+        ({**JOB, f"{CGROUP}/job/step/cpu.max": "max 100000"}, "cgroup.cpu.max", ""),
+        ({**JOB, f"{CGROUP}/job/cpu.max": "150000 100000"}, "cgroup.cpu.max", "150000 100000"),
     ],
 )
-def test_other_processors(tmp_path, files, setting, expected):
+def test_other_processors_and_kernels(tmp_path, files, setting, expected):
     root = configured_root(tmp_path, files)
     if "boost" in str(files):
         (root / "sys/devices/system/cpu/intel_pstate/no_turbo").unlink()
-    assert configuration.read(host_of([1]), root).settings[setting].startswith(expected)
+    read = configuration.read(host_of([1]), root).settings.get(setting, "")
+    assert read.startswith(expected)
+    assert bool(read) == bool(expected)
 
 
 def test_a_host_that_shows_nothing(tmp_path):

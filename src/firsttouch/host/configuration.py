@@ -28,6 +28,9 @@ VIRTUAL = "machine.virtual"
 _VIRTUAL_VENDORS = {"QEMU", "Xen", "VMware, Inc.", "Google", "Amazon EC2", "Apple Virtualization"}
 _CPU = "sys/devices/system/cpu"
 _HUGE = "sys/kernel/mm/transparent_hugepage"
+_WEIGHTS = "sys/kernel/mm/mempolicy/weighted_interleave"
+_TIERS = "sys/devices/virtual/memory_tiering"
+_SCHED_EXT = "sys/kernel/sched_ext"
 #: Setting -> the file that has it as its text.
 _FILES = {
     "firmware.vendor": "sys/class/dmi/id/bios_vendor",
@@ -42,6 +45,8 @@ _FILES = {
     "cpu.idle_driver": f"{_CPU}/cpuidle/current_driver",
     "memory.numa_balancing": "proc/sys/kernel/numa_balancing",
     "memory.zone_reclaim": "proc/sys/vm/zone_reclaim_mode",
+    "memory.demotion": "sys/kernel/mm/numa/demotion_enabled",
+    "memory.interleave_weights_automatic": f"{_WEIGHTS}/auto",
 }
 #: Setting -> the file that has it as the word in brackets.
 _CHOICES = {
@@ -78,6 +83,7 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
     settings |= _processor(root) | _frequencies(root) | _mitigations(root)
     settings["cpu.idle_states"] = _idle_states(root)
     settings["memory.huge_pages_reserved"] = _reserved(root)
+    settings |= _kernel_policies(root) | _cgroup_limits(root)
     settings["numa.nodes_per_package"] = _nodes_per_package(host)
     settings[VIRTUAL] = "yes" if _is_virtual(root, settings) else ""
     settings |= {f"{MODULE}{slot}": module.text() for slot, module in installed.by_slot().items()}
@@ -171,6 +177,44 @@ def _reserved(root: Path) -> str:
         return ""
     counts = [(size, kernel_files.number(folder / f"hugepages-{size}kB/nr_hugepages")) for size in sizes]
     return ", ".join(f"{size} kB: {count:g}" for size, count in counts if count is not None)
+
+
+def _kernel_policies(root: Path) -> dict[str, str]:
+    """Return the sizes of transparent huge pages with their modes, interleave weights, tiers and the scheduler.
+
+    The scheduler is that of sched_ext; a kernel without it has no such setting. (Linux, admin-guide/mm/transhuge,
+    ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave and -memory-tiers, scheduler/sched-ext.)
+    """
+    sizes = sorted((root / _HUGE).glob("hugepages-*kB"), key=lambda size: int(size.name[10:-2]))
+    modes = {size.name[10:-2]: kernel_files.chosen(size / "enabled") for size in sizes}
+    by_mode = {mode: [size for size in modes if modes[size] == mode] for mode in sorted({*modes.values()} - {""})}
+    weights = {node.name[4:]: kernel_files.text(node) for node in kernel_files.numbered(root / _WEIGHTS, "node")}
+    tiers = kernel_files.numbered(root / _TIERS, "memory_tier")
+    state = kernel_files.text(root / _SCHED_EXT / "state")
+    return {
+        "memory.huge_pages_sizes": "; ".join(
+            f"{mode}: {', '.join(of_mode)} kB" for mode, of_mode in by_mode.items()
+        ),
+        "memory.interleave_weights": ", ".join(f"{node}: {weight}" for node, weight in weights.items() if weight),
+        "memory.tiers": ", ".join(f"{tier.name[11:]}: {kernel_files.text(tier / 'nodelist')}" for tier in tiers),
+        "kernel.sched_ext": state
+        if state != "enabled"
+        else kernel_files.text(root / _SCHED_EXT / "root/ops") or state,
+    }
+
+
+def _cgroup_limits(root: Path) -> dict[str, str]:
+    """Return the limits of the second version's cgroups of this process, each the nearest one that is set."""
+    lines = kernel_files.text(root / "proc/self/cgroup", "replace").splitlines()
+    path = next((line[3:] for line in lines if line.startswith("0::")), "")
+    folder = root / "sys/fs/cgroup" / path.lstrip("/")
+    levels = [level for level in (folder, *folder.parents) if level.is_relative_to(root / "sys/fs/cgroup")]
+
+    def nearest(name: str) -> str:
+        texts = (kernel_files.text(level / name) for level in levels)
+        return next((text for text in texts if text and text.split()[0] != "max"), "")
+
+    return {f"cgroup.{name}": nearest(name) for name in ("cpu.max", "memory.high", "memory.max")}
 
 
 def _nodes_per_package(host: Topology) -> str:
