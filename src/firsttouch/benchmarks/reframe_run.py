@@ -169,7 +169,7 @@ def _follow(argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Pa
     ):
         status = follow(process, 0.1, lambda: clock.update(written.read(), steps.read()))
         clock.update(written.read() + "\n", steps.read() + "\n")
-        clock.end_kind()
+        clock.end()
     return status
 
 
@@ -181,12 +181,12 @@ class _Clock:
 
     def __init__(self, say: Callable[[str], None], *, brief: bool) -> None:
         self.say, self.brief = say, brief
-        self.start = self.kind_began = time.monotonic()
+        self.start = time.monotonic()
         self.steps = Steps()
         self.warnings: dict[str, dict[str, None]] = {}
-        #: The kind of the check that runs, and how many checks of this kind ended well.
+        #: The kind of the check that runs, and the seconds of each one that ended well, by kind.
         self.kind = ""
-        self.passed = 0
+        self.passed: dict[str, list[float]] = {}
         #: Checks that have not ended; ReFrame tells their number when the first one ends.
         self.left = 1
         #: The incomplete last lines of the log and of the messages.
@@ -204,27 +204,24 @@ class _Clock:
         for line in lines:
             if started := _STARTED.search(line):
                 self.start = time.monotonic()
+                self.kind = started[1].split(" ", 1)[0]
                 if not self.brief:
                     self.say(f"  {started[1]} ...")
-                elif (kind := started[1].split(" ", 1)[0]) != self.kind:
-                    self.end_kind()
-                    self.kind, self.kind_began = kind, self.start
                 self.steps.begin(started[1], self.left)
             elif ended := _ENDED.search(line):
                 seconds = time.monotonic() - self.start
                 self.steps.end()
                 self.left = int(ended[3]) - int(ended[2])
                 if self.brief and ended[1] == "OK":
-                    self.passed += 1
+                    self.passed.setdefault(self.kind, []).append(seconds)
                 else:
                     self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
 
-    def end_kind(self) -> None:
-        """Print a line about the checks of the kind that ended; a terminal has the live line instead."""
-        if self.passed and not is_terminal(sys.stderr):
-            checks = f"{self.passed} check{'s' * (self.passed != 1)}"
-            self.say(f"  {self.kind}: {checks} [{time.monotonic() - self.kind_began:.0f} s]")
-        self.passed = 0
+    def end(self) -> None:
+        """Print a line about each kind of check, whose checks ran in any order; a terminal had the live line."""
+        for kind, seconds in sorted(self.passed.items()) if not is_terminal(sys.stderr) else ():
+            checks = f"{len(seconds)} check{'s' * (len(seconds) != 1)}"
+            self.say(f"  {kind}: {checks} [{sum(seconds):.0f} s]")
 
 
 def _troubles(cases: Iterable[Mapping[str, object]], log: str) -> list[Trouble]:
