@@ -139,10 +139,11 @@ class _Steps(Struct, frozen=True):
 
 def _steps(judged: Judged, sessions: Sessions) -> _Steps:
     """Return the changes between the stretches of the sessions of each host."""
-    measured = np.flatnonzero(np.isfinite(judged.loss) & sessions.current)
-    host, values = sessions.host[measured], judged.loss[measured]
+    prepared = judged.prepared
+    measured = np.flatnonzero(np.isfinite(prepared.losses.loss) & sessions.current)
+    host, values = sessions.host[measured], prepared.losses.loss[measured]
     is_first = np.diff(host, prepend=-1) != 0
-    is_start = is_first | judged.timeline.starts[measured]
+    is_start = is_first | prepared.timeline.starts[measured]
     while True:
         starts = np.flatnonzero(is_start)
         counts, of_host = np.diff(starts, append=len(measured)), host[starts]
@@ -155,10 +156,12 @@ def _steps(judged: Judged, sessions: Sessions) -> _Steps:
         is_start[starts[first : first + 2]] = False
     place = np.flatnonzero(np.diff(of_host) == 0) + 1
     size, fewest = level[place] - level[place - 1], np.minimum(counts[place], counts[place - 1])
-    deviation = judged.noise[of_host[place]] * np.sqrt(1 / counts[place] + 1 / counts[place - 1])
-    freedom = judged.timeline.freedom[of_host[place]]
+    deviation = prepared.noise[of_host[place]] * np.sqrt(1 / counts[place] + 1 / counts[place - 1])
+    freedom = prepared.timeline.freedom[of_host[place]]
     chance = chance_of_change(np.abs(size) / deviation, freedom, counts[place] + counts[place - 1])
-    kept = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, judged.step)) & (fewest >= FEWEST_SESSIONS)
+    kept = (
+        (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, prepared.losses.step)) & (fewest >= FEWEST_SESSIONS)
+    )
     place, begin, end = place[kept], measured[starts], measured[starts + counts - 1]
     return _Steps(
         *(of_host[place], begin[place - 1], end[place - 1], begin[place], end[place]),

@@ -253,7 +253,7 @@ class _Judging:
         siblings, usual = judged.answers[SIBLINGS], float(fleet.usual[place])
         words, evidence = self._findings.words[groups], self._findings.evidence[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
-        helps = judged.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
+        helps = judged.prepared.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
         limit, alone_limit = _least(siblings.limit), float(fleet.alone_limits[place])
         if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
@@ -381,8 +381,8 @@ class _Judging:
             loss, limit = judged.answer(host)
             number = int(judged.question[host])
             word, note = int(judged.words[host]), ""
-            if number == OWN and judged.awaiting[host]:
-                loss = loss if loss > limit else float(judged.timeline.last[host] - judged.level[host])
+            if number == OWN and judged.prepared.awaiting[host]:
+                loss = loss if loss > limit else float(judged.prepared.timeline.last[host] - judged.level[host])
                 note = _AWAITING if word == SUSPECT else ""
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
@@ -442,7 +442,7 @@ def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
 def _updates(fleet: Fleet, samples: SamplesTable) -> Iterator[str]:
     """Yield a line for each update: what many parts of the same hosts lost at the same time is one."""
     time, around = fleet.sessions.time, fleet.sessions.interval
-    changed = [(update, judged.series) for judged in fleet.series for update in judged.updates]
+    changed = [(update, judged.series) for judged in fleet.series for update in judged.prepared.updates]
     events: list[tuple[Update, Series, set[int], list[Series]]] = []
     for update, series in sorted(changed, key=lambda c: (not c[1].is_together, -abs(c[0].change))):
         hosts = set(update.hosts.tolist())

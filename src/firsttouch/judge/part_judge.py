@@ -12,6 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,6 @@ from firsttouch.judge.parts import Series, series
 from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import binomial_tail
-from firsttouch.records.cases import grouped
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
@@ -58,35 +58,74 @@ class Intermittent(Struct, frozen=True):
     limit: float
 
 
+class Prepared(Struct, frozen=True):
+    """The levels of a series of parts, before hosts are compared.
+
+    *least* is the least noise that a session has, as its repetitions tell.
+    """
+
+    losses: SeriesLosses
+    timeline: Stretches
+    noise: Floats
+    least: float
+    #: The sessions that count.
+    counted: Bools
+    #: By host: its newest session, whether it is bad in this one only (it is not counted then), and whether it is
+    #: far beyond its limit there; how much it lost at its last change.
+    newest: Ints
+    awaiting: Bools
+    sudden: Bools
+    changes: Floats
+    updates: Sequence[Update]
+
+    @property
+    def prior(self) -> float:
+        """The deviation that is expected between good hosts."""
+        spread = self.losses.spread
+        return max(math.sqrt((PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else PRIOR_SPREAD, self.least)
+
+    @property
+    def adjusted(self) -> Floats:
+        """The level of each host without what updates changed."""
+        adjusted = self.timeline.level.copy()
+        for update in self.updates:
+            # Of one in the newest session, the level has only a part.
+            changed = update.hosts[self.timeline.before[update.hosts] >= 0]
+            adjusted[changed] -= update.change
+        return adjusted
+
+
 class Judged(Struct, frozen=True):
     """The answers about one series: a value per host.
 
-    *words* are numbers, *question* is the number of the one that decided. *level* is the loss now. *awaiting*
-    marks hosts that were good and are bad in one session, *intermittent* has those that are bad again and again.
+    *words* are numbers, *question* is the number of the one that decided.
     """
 
     series: Series
+    prepared: Prepared
     words: NDArray[np.uint8]
     question: NDArray[np.uint8]
     answers: tuple[Answer, Answer]
-    level: Floats
     sessions: Ints
     repetitions: Floats
-    noise: Floats
     begin: Ints
     before: Ints
     is_disturbed: Bools
-    awaiting: Bools
+    #: The hosts that are bad again and again.
     intermittent: Mapping[int, Intermittent]
-    updates: Sequence[Update]
     groups: TwoGroups | None
-    timeline: Stretches
-    #: The losses of all sessions.
-    loss: Floats
-    #: Of the cases within a host, of good hosts, and of rounded values.
-    spread: float
+    #: The deviation of good hosts.
     deviation: float
-    step: float
+
+    @property
+    def level(self) -> Floats:
+        """The loss now."""
+        return self.prepared.timeline.level
+
+    @property
+    def spread(self) -> float:
+        """The deviation of the cases within a host."""
+        return self.prepared.losses.spread
 
     @property
     def sight(self) -> Floats:
@@ -99,7 +138,7 @@ class Judged(Struct, frozen=True):
         return float(of.loss[host]), float(of.limit[host])
 
 
-class Fleet(Struct, frozen=True):
+class Fleet(Struct, frozen=True, dict=True):
     """The judged series of a table, and the metrics alone.
 
     *cases* are the numbers of the judged cases, *case_levels* a row for each with the loss of each host now
@@ -114,11 +153,16 @@ class Fleet(Struct, frozen=True):
     centres: Floats
     usual: Floats
     noise: Floats
+    repetitions: NDArray[np.float64]
     alone: NDArray[np.uint8]
     alone_loss: NDArray[np.float64]
     alone_limits: Floats
-    series_of: Mapping[int, Judged]
-    repetitions: NDArray[np.float64]
+
+    @cached_property
+    def series_of(self) -> Mapping[int, Judged]:
+        """The judged part of each case, by its number."""
+        single = (judged for judged in self.series if not judged.series.is_together)
+        return {number: judged for judged in single for number in judged.series.cases}
 
     @property
     def places(self) -> Mapping[str, int]:
@@ -129,69 +173,55 @@ class Fleet(Struct, frozen=True):
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
     """Return what the parts of all hosts say, by the *cases* with these numbers (one direction is better)."""
     sessions = Sessions.of(table)
+    numbers = np.array(sorted(cases), dtype=np.int64)
     all_series = series({number: table.cases[number] for number in cases})
-    single = [s for s in all_series if not s.is_together]
     tests = max(1, len(all_series))
-    judged: list[Judged] = []
-    of_case: dict[int, Judged] = {}
-    columns: list[tuple[int, Floats, float, float, Floats]] = []
-    prepared: dict[Series, _Prepared] = {}
-    for part in single:
+    case_levels, counts = (np.full((len(numbers), sessions.hosts), np.nan) for _ in range(2))
+    centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
+    by_name: dict[tuple[str, str], dict[Series, Prepared]] = {}
+    for part in (s for s in all_series if not s.is_together):
         of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
-        prepared[part] = p = _prepare(levels.series_losses(of_cases, sessions), sessions, tests, fleet=fleet)
-        for number, row, case in zip(part.cases, p.losses.cases, of_cases, strict=True):
-            now = levels.mean_of_hosts(row, p.counted, sessions)
-            counts = np.full(sessions.hosts, np.nan)
-            counts[sessions.host[case.session]] = case.count
-            columns.append((number, now, _centre(case, row), case.noise, counts))
+        prepared = _prepare(levels.series_losses(of_cases, sessions), sessions, tests, fleet=fleet)
+        places = np.searchsorted(numbers, part.cases).tolist()
+        for place, row, case in zip(places, prepared.losses.cases, of_cases, strict=True):
+            case_levels[place] = levels.mean_of_hosts(row, prepared.counted, sessions)
+            counts[place, sessions.host[case.session]] = case.count
+            noise[place] = case.noise
+            centres[place] = float(case.loss[0] - row[case.session[0]]) if len(case.loss) else math.nan
         # The rows of many cases are large, and were used.
-        prepared[part] = replace(p, losses=replace(p.losses, cases=p.losses.cases[:0]))
-    by_name = grouped(prepared, lambda s: (s.part.name, s.kind))
-    prepared = {
-        part: _without_faults(
-            p, [prepared[s] for s in by_name[part.part.name, part.kind] if s is not part], sessions
-        )
-        for part, p in prepared.items()
-    }
-    replaced = _replaced([*prepared.values()])
-    divisions = [two for p in prepared.values() if fleet and (two := _generations_of(p)) is not None]
+        prepared = replace(prepared, losses=replace(prepared.losses, cases=prepared.losses.cases[:0]))
+        by_name.setdefault((part.part.name, part.kind), {})[part] = prepared
+    for of_name in by_name.values():
+        others = dict(of_name)
+        for part, p in others.items():
+            of_name[part] = _without_faults(p, [o for s, o in others.items() if s is not part], sessions)
+    of_parts = {part: p for of_name in by_name.values() for part, p in of_name.items()}
+    replaced = _replaced([*of_parts.values()])
+    divisions = [two for p in of_parts.values() if fleet and (two := _generations_of(p)) is not None]
     generation = questions.generations(divisions)
-    for part in single:
-        judged.append(_judge(part, prepared[part], sessions, replaced, generation, tests, fleet=fleet))
-        of_case.update(dict.fromkeys(part.cases, judged[-1]))
-    for part in all_series:
-        if part not in prepared:
-            members = [prepared[s] for s in by_name[part.part.name, part.kind]]
-            together = _prepare(_together([p.losses for p in members]), sessions, tests, fleet=fleet)
-            together = _without_faults(together, members, sessions)
-            judged.append(_judge(part, together, sessions, replaced, generation, tests, fleet=fleet))
-    columns.sort(key=lambda column: column[0])
-    numbers = np.array([column[0] for column in columns], dtype=np.int64)
-    case_levels = np.array([column[1] for column in columns]).reshape(len(columns), sessions.hosts)
+    for part in (s for s in all_series if s.is_together):
+        members = [*by_name[part.part.name, part.kind].values()]
+        together = _prepare(_together([p.losses for p in members]), sessions, tests, fleet=fleet)
+        of_parts[part] = _without_faults(together, members, sessions)
+    judged = [
+        _judge(part, of_parts[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a case that no host has measured
-        usual = np.nanmedian(case_levels, axis=1) if columns else np.zeros(0)
-    centres = np.array([column[2] for column in columns])
-    bad_series = np.sum([(j.words == FAIL) & (j.sessions == 1) for j in judged], axis=0)
+        usual = np.nanmedian(case_levels, axis=1) if len(numbers) else np.zeros(0)
     repetitions = _Repetitions(table, numbers, case_levels - usual[:, None], usual + centres)
+    bad_series = np.sum([(j.words == FAIL) & (j.sessions == 1) for j in judged], axis=0)
     for of_few in judged if fleet else ():
         _await_repetitions(of_few, repetitions, bad_series >= SURELY_BAD_SERIES)
     _explain(judged)
-    alone, alone_loss, limits = _alone(repetitions, case_levels, of_case, fleet=fleet)
-    return Fleet(
-        sessions,
-        judged,
-        numbers,
-        case_levels,
-        centres,
-        usual,
-        np.array([c[3] for c in columns]),
-        alone,
-        alone_loss,
-        limits,
-        of_case,
-        np.array([c[4] for c in columns]).reshape(len(columns), sessions.hosts),
+    none = np.zeros(case_levels.shape, dtype=np.uint8), np.full(case_levels.shape, np.nan)
+    result = Fleet(
+        *(sessions, judged, numbers, case_levels, centres, usual, noise, counts),
+        *(*none, np.full(len(numbers), np.inf)),
     )
+    if fleet and sessions.hosts >= FEWEST_HOSTS:
+        _judge_alone(result, repetitions)
+    return result
 
 
 def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
@@ -212,50 +242,24 @@ def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
         )
 
 
-def _centre(case: levels.CaseLosses, row: NDArray[np.float32]) -> float:
-    """Return what was taken off the losses of a case."""
-    return float(case.loss[0] - row[case.session[0]]) if len(case.loss) else math.nan
-
-
-class _Prepared(Struct, frozen=True):
-    """The stretches of a series, and how much each host lost at its last change.
-
-    *awaiting* marks hosts that are bad in their *newest* session only, which is not *counted*, and *sudden* those
-    that are far beyond their limit.
-    """
-
-    losses: SeriesLosses
-    timeline: Stretches
-    counted: Bools
-    newest: Ints
-    awaiting: Bools
-    sudden: Bools
-    changes: Floats
-    updated: Sequence[Update]
-    noise: Floats
-    least: float
-
-
-def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: bool) -> _Prepared:
+def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: bool) -> Prepared:
     pooled, noise, freedom = levels.session_noise(losses.loss, sessions)
-    # Repetitions tell the least noise that a session has.
     least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
     noise = np.full(sessions.hosts, least) if math.isnan(pooled) else noise
-    timeline = levels.stretches(
-        losses.loss, sessions, noise, max(freedom, PRIOR_FREEDOM), BAD_SESSIONS, STABLE_SESSIONS
-    )
+    freedom = max(freedom, PRIOR_FREEDOM)
+    timeline = levels.stretches(losses.loss, sessions, noise, freedom, BAD_SESSIONS, STABLE_SESSIONS)
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
     changes = _changes(timeline, losses.loss, sessions)
-    updated = questions.updates(timeline, sessions, changes) if fleet else []
-    awaiting, sudden, latest = _awaiting(timeline, newest, tests, updated)
+    updates = questions.updates(timeline, sessions, changes) if fleet else []
+    awaiting, sudden, latest = _awaiting(timeline, newest, tests, updates)
     counted[newest[awaiting]] = False
-    updated += [latest] if fleet and latest else []
-    return _Prepared(losses, timeline, counted, newest, awaiting, sudden, changes, updated, noise, least)
+    updates += [latest] if fleet and latest else []
+    return Prepared(losses, timeline, noise, least, counted, newest, awaiting, sudden, changes, updates)
 
 
-def _replaced(series_of_host: Sequence[_Prepared]) -> Bools:
+def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
     """Return which hosts have other parts: most series changed at once, for better and worse."""
     if not series_of_host:
         return np.zeros(0, dtype=np.bool_)
@@ -272,18 +276,18 @@ def _replaced(series_of_host: Sequence[_Prepared]) -> Bools:
     return is_mixed
 
 
-def _without_faults(prepared: _Prepared, others: Sequence[_Prepared], sessions: Sessions) -> _Prepared:
+def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Sessions) -> Prepared:
     """Return what was prepared without updates of a few places: an update changes most *others*, too."""
     kept = []
-    for update in prepared.updated:
+    for update in prepared.updates:
         times = sessions.time[[update.begin, update.end]]
         shares = [_share_of(update, other, times, sessions) for other in others]
         if not shares or float(np.median(shares)) > 0.5:
             kept.append(update)
-    return replace(prepared, updated=kept)
+    return replace(prepared, updates=kept)
 
 
-def _share_of(update: Update, other: _Prepared, times: Ints, sessions: Sessions) -> float:
+def _share_of(update: Update, other: Prepared, times: Ints, sessions: Sessions) -> float:
     """Return the share of the hosts of an update whose *other* part changed in the same direction at the time."""
     hosts, timeline = update.hosts, other.timeline
     begins = sessions.time[np.maximum(timeline.begin[hosts], 0)]
@@ -293,35 +297,18 @@ def _share_of(update: Update, other: _Prepared, times: Ints, sessions: Sessions)
     return float(np.mean((is_near & is_alike) | (is_alike_now > abs(update.change) / 4)))
 
 
-def _generations_of(prepared: _Prepared) -> TwoGroups | None:
+def _generations_of(prepared: Prepared) -> TwoGroups | None:
     """Return the two generations of hosts that a part shows; None if it shows none, or was not measured on all."""
-    level = _adjusted(prepared)
+    level = prepared.adjusted
     if not np.isfinite(level).all():
         return None
-    divided = questions.two_groups(level, _prior(prepared))
+    divided = questions.two_groups(level, prepared.prior)
     return None if divided is None or divided.is_minority else divided
-
-
-def _adjusted(prepared: _Prepared) -> Floats:
-    """Return the level of each host without what updates changed."""
-    adjusted = prepared.timeline.level.copy()
-    for update in prepared.updated:
-        # Of one in the newest session, the level has only a part.
-        changed = update.hosts[prepared.timeline.before[update.hosts] >= 0]
-        adjusted[changed] -= update.change
-    return adjusted
-
-
-def _prior(prepared: _Prepared) -> float:
-    """Return the deviation that is expected between good hosts."""
-    spread = prepared.losses.spread
-    prior = math.sqrt((PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else PRIOR_SPREAD
-    return max(prior, prepared.least)
 
 
 def _judge(  # noqa: PLR0917
     part: Series,
-    prepared: _Prepared,
+    prepared: Prepared,
     sessions: Sessions,
     replaced: Bools,
     generation: Bools | None,
@@ -330,18 +317,17 @@ def _judge(  # noqa: PLR0917
     fleet: bool,
 ) -> Judged:
     """Return the answers about one series."""
-    hosts = sessions.hosts
-    losses, timeline, noise = prepared.losses, prepared.timeline, prepared.noise
-    loss = losses.loss
-    updated = prepared.updated
-    own = questions.compared_with_itself(timeline, sessions, loss, updated, tests, losses.step, fleet=fleet)
+    hosts, losses, timeline, noise = sessions.hosts, prepared.losses, prepared.timeline, prepared.noise
+    own = questions.compared_with_itself(
+        timeline, sessions, losses.loss, prepared.updates, tests, losses.step, fleet=fleet
+    )
     own.loss[replaced] = np.nan
     siblings, divided, deviation = Answer.none(hosts), None, PRIOR_SPREAD
     if fleet:
         variance = noise**2 / np.maximum(timeline.size, 1)
-        prior = _prior(prepared), PRIOR_FREEDOM + (1 if losses.spread else 0)
+        prior = prepared.prior, PRIOR_FREEDOM + (1 if losses.spread else 0)
         siblings, spread, divided = questions.compared_with_siblings(
-            _adjusted(prepared), variance, prior, tests, losses.step, generation
+            prepared.adjusted, variance, prior, tests, losses.step, generation
         )
         deviation = spread.deviation if spread else prior[0]
     words = np.full(hosts, PASS, dtype=np.uint8)
@@ -356,33 +342,25 @@ def _judge(  # noqa: PLR0917
         words[more], question[more] = word[more], number
     if divided is not None and divided.is_minority:
         words[divided.worse & (words == PASS)] = UNDECIDED
-    is_disturbed = _newest(losses.is_disturbed, np.isfinite(loss), sessions, 0)
+    is_disturbed = _newest(losses.is_disturbed, np.isfinite(losses.loss), sessions, 0)
     repetitions = _newest(losses.repetitions, np.isfinite(losses.repetitions), sessions, math.nan)
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
     words[awaiting] = np.where((prepared.sudden & (repetitions > 1))[awaiting], FAIL, SUSPECT)
-    intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
     return Judged(
         part,
+        replace(prepared, awaiting=awaiting),
         words,
         question,
         (siblings, own),
-        timeline.level,
-        np.where(awaiting, 1, timeline.size),
-        repetitions,
-        noise,
-        np.where(awaiting, prepared.newest, timeline.begin),
-        np.where(awaiting, prepared.newest - 1, timeline.before),
-        is_disturbed,
-        awaiting,
-        intermittent,
-        updated,
-        divided,
-        timeline,
-        loss,
-        losses.spread,
-        deviation,
-        losses.step,
+        sessions=np.where(awaiting, 1, timeline.size),
+        repetitions=repetitions,
+        begin=np.where(awaiting, prepared.newest, timeline.begin),
+        before=np.where(awaiting, prepared.newest - 1, timeline.before),
+        is_disturbed=is_disturbed,
+        intermittent=_intermittent(losses.loss, sessions, noise, words) if fleet else {},
+        groups=divided,
+        deviation=deviation,
     )
 
 
@@ -507,22 +485,11 @@ def _explain(judged: Sequence[Judged]) -> None:
         j.words[(j.words > PASS) & bad.any(axis=0) & (bad.mean(axis=0) < 0.75)] = PASS
 
 
-def _alone(
-    repetitions: _Repetitions,
-    case_levels: NDArray[np.float64],
-    of_case: Mapping[int, Judged],
-    *,
-    fleet: bool,
-) -> tuple[NDArray[np.uint8], NDArray[np.float64], Floats]:
-    """Return the words, losses and limits of metrics alone, after what their parts lost is taken off."""
-    numbers = repetitions.numbers
-    words = np.zeros(case_levels.shape, dtype=np.uint8)
-    losses = np.full(case_levels.shape, np.nan)
-    limits = np.full(len(numbers), np.inf)
-    if not fleet or case_levels.shape[1] < FEWEST_HOSTS:
-        return words, losses, limits
+def _judge_alone(fleet: Fleet, repetitions: _Repetitions) -> None:
+    """Judge metrics alone, after what their parts lost is taken off."""
+    numbers, case_levels = fleet.cases, fleet.case_levels
     for place, number in enumerate(numbers.tolist()):
-        judged = of_case[number]
+        judged = fleet.series_of[number]
         cases = len(judged.series.cases)
         if cases == 1:
             continue
@@ -538,18 +505,18 @@ def _alone(
         weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
         spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
         # A metric is bad by itself, too, and hosts of an update are compared part by part.
-        losses[place] = np.minimum(level - spread.centre, repetitions.losses[place])
-        for update in judged.updates:
-            losses[place][update.hosts] = np.nan
+        losses = np.minimum(level - spread.centre, repetitions.losses[place])
+        for update in judged.prepared.updates:
+            losses[update.hosts] = np.nan
         wide = np.array([spread.of_another])
-        least = max(LEAST_LOSS, 1.5 * judged.step)
-        fail, unusual, _ = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
-        limits[place] = fail[0]
+        least = max(LEAST_LOSS, 1.5 * judged.prepared.losses.step)
+        (fail,), (unusual,), _ = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
+        fleet.alone_limits[place], fleet.alone_loss[place] = fail, losses
         with np.errstate(invalid="ignore"):
-            words[place] = np.where(losses[place] > unusual[0], SUSPECT, PASS)
-            for host in np.flatnonzero(losses[place] > fail[0]).tolist():
-                words[place, host] = FAIL if repetitions.are_bad(place, host, judged, fail[0]) else UNDECIDED
-    return words, losses, limits
+            fleet.alone[place] = np.where(losses > unusual, SUSPECT, PASS)
+            for host in np.flatnonzero(losses > fail).tolist():
+                is_bad = repetitions.are_bad(place, host, judged, float(fail))
+                fleet.alone[place, host] = FAIL if is_bad else UNDECIDED
 
 
 class _Repetitions(Struct, frozen=True):
@@ -585,10 +552,11 @@ def _await_repetitions(judged: Judged, repetitions: _Repetitions, is_sure: Bools
     limits = judged.answers[SIBLINGS].limit
     places = np.searchsorted(repetitions.numbers, cases)
     fails = (judged.words == FAIL) & (judged.sessions < STABLE_SESSIONS)
-    fails &= (judged.question == SIBLINGS) | judged.awaiting
+    awaiting, timeline = judged.prepared.awaiting, judged.prepared.timeline
+    fails &= (judged.question == SIBLINGS) | awaiting
     for host in np.flatnonzero(fails).tolist():
-        if judged.awaiting[host] and judged.question[host] == OWN:
-            loss = float(judged.timeline.last[host] - judged.timeline.level[host])
+        if awaiting[host] and judged.question[host] == OWN:
+            loss = float(timeline.last[host] - timeline.level[host])
             bad = places.tolist()
             lasting = sum(repetitions.are_bad(place, host, judged, loss, own=True) for place in bad)
         else:
