@@ -42,16 +42,6 @@ def test_its_labels_tell_what_it_was_made_of(image, in_image):
     assert origin.version in in_image("firsttouch --version")
 
 
-def test_its_own_test_passes(apptainer, image):
-    options = ["--no-privs"] if os.geteuid() == 0 else []
-    done = captured([apptainer, "test", *options, image], timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
-def test_every_command_is_there(in_image):
-    assert in_image("firsttouch --help >/dev/null; echo $?") == "0\n"
-
-
 def test_no_toolchain_is_in_it(in_image):
     assert in_image("for p in gcc cc cmake make ld as pip; do command -v $p; done; true") == ""
 
@@ -163,23 +153,6 @@ def test_a_partition_says_that_its_checks_run_inside(reframe, image):
     done, measured = reframe(text, "-S", "backend=native")
     assert done.results["topology"] == "pass", done.output
     assert not any("backend" in record.software for record in measured if record.check == "topology")
-
-
-def test_the_steps_of_a_campaign_run_inside(firsttouch, tmp_path, lambda_part, image):
-    """The partition says so; another test gives options."""
-    text = draft.of_this_host("local").replace("backend: native", f"backend: apptainer\n    image: {image}")
-    (tmp_path / "local.yaml").write_text(text)
-    done = firsttouch(
-        *("campaign", "run", "strategy", "--campaign", f"{tmp_path}/campaign", "--aligner", "bwa-mem"),
-        *("--dataset", "lambda", "--step", f"*-1x{PUS}-default", "--repetitions", "1", "--no-collect"),
-        FIRSTTOUCH_SYSTEMS=str(tmp_path),
-        **lambda_part,
-        SLURM_JOB_PARTITION="default",
-    )
-    assert done.returncode == 0, done.stderr
-    (record,) = schema.collect([tmp_path / "campaign" / "hosts"])
-    assert record.status == "valid"
-    assert record.software["backend"].startswith("apptainer: aligners.sif")
 
 
 def test_a_campaign_whose_image_is_not_there_begins_nothing(firsttouch, tmp_path):

@@ -58,15 +58,6 @@ def test_numactl_shows_the_machine(guest: Guest) -> None:
         assert least - 2 * MIB <= int(size[1]) * MIB <= most
 
 
-@every_machine
-def test_sysfs_shows_the_machine(guest: Guest) -> None:
-    nodes = guest.run(["sh", "-c", "cd /sys/devices/system/node && grep . node*/distance"], check=True).text
-    rows = dict(re.findall(r"^node(\d+)/distance:(.*)$", nodes, re.MULTILINE))
-    assert {int(node): tuple(map(int, row.split())) for node, row in rows.items()} == dict(
-        enumerate(guest.machine.distances)
-    )
-
-
 @pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
 def test_lstopo_shows_the_machine(guest: Guest) -> None:
     """The probe, which uses hwloc too, shows the other machines: test_every_aspect_on_every_placement."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans for machines of many shapes: table 2 of the article, and the scenarios that fit a machine."""
 
-import json
 import math
 from collections import Counter
 from itertools import combinations
@@ -13,7 +12,6 @@ from emulated import machine as emulated
 from factories import topologies
 from firsttouch.benchmarks import profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
-from firsttouch.cli import main
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import DEVICE_MEMORY, NumaNode, Pu, Topology, parse_xml
@@ -199,13 +197,6 @@ TABLE_2 = {"bowtie2": SMALL, "bwa-mem": SMALL, "snap": LARGE, "gem3": LARGE}
 BEYOND = {"gem3": {"4x16-bound", "4x16-local", "4x16-interleave"}}
 
 
-@SOURCES
-@pytest.mark.parametrize("name", list(INDEX))
-def test_table_2_without_half_of_a_bank(source, name):
-    """NUMA node 5 has half the memory of the others."""
-    check_table_2(opteron(source), name)
-
-
 @pytest.mark.parametrize("name", list(INDEX))
 def test_table_2(name):
     check_table_2(topology_of(load("amd-opteron").facts), name)
@@ -225,41 +216,3 @@ def check_table_2(topology, name):
         assert "index" in reasons[f"{instances}x{64 // instances}-bound"]
     # One instance runs under every policy, with every number of threads of the scaling study.
     assert len([s for s in planned.scenarios if s.instances == 1]) == 15
-
-
-@SOURCES
-def test_the_arithmetic_of_snap(source):
-    need = aligner("snap").need(29_000_000_000)
-    four = dict(plan(opteron(source), need).infeasible)["4x16-interleave"]
-    assert four.startswith("instance 2 needs ")
-    assert "(index 27 GiB + " in four
-    assert four.endswith(" GiB on each of NUMA nodes 4-5: 5 has 7.6 GiB")
-    four = dict(plan(topology_of(load("amd-opteron").facts), need).infeasible)["4x16-bound"]
-    assert four.startswith("4 x ")
-    assert "(index 27 GiB + " in four
-    assert "+ one cached copy of the index file = " in four
-    assert four.endswith(" exceed the 122 GiB of all NUMA nodes")
-
-
-@pytest.mark.parametrize("shape", ["opteron", "packages-in-a-node", "partial-cpuset"])
-def test_the_text_is_as_wide_as_a_terminal(capsys, tmp_path, shape):
-    file = tmp_path / "host.xml"
-    file.write_text(topologies.made_up(shape), encoding="utf-8")
-    argv = ["plan", "--aligner", "bwa-mem", "--index-size", "5.1GB", "--xml", str(file)]
-    assert main(argv) == 0
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 80
-    assert main([*argv, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert list(document) == ["topology", "scenarios", "infeasible", "predicted", "memory_options"]
-    for number, scenario in enumerate(document["scenarios"]):
-        assert list(scenario) == [*("name", "instances", "threads", "policy", "memory_options", "placements")]
-        assert {"pus", "numa_nodes", "numactl"} <= set(scenario["placements"][0])
-        assert scenario["name"] in text
-        if number % 4:
-            continue  # each command line plans anew
-        assert main([*argv, scenario["name"]]) == 0
-        commands = capsys.readouterr().out.splitlines()[1:]
-        assert len(commands) == scenario["instances"]
-        for command, placement in zip(commands, scenario["placements"], strict=True):
-            assert " ".join(placement["numactl"]) in command

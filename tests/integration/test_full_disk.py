@@ -97,31 +97,6 @@ def test_a_silent_program_on_a_full_disk(small, tmp_path, variable):
     assert outcome.failure() == f"{program} ended with status 1: it printed nothing"
 
 
-@pytest.mark.parametrize(
-    ("error", "named"),
-    [
-        (OSError(errno.ENOSPC, FULL), True),
-        (OSError(errno.EIO, "Input/output error"), True),
-        (OSError(errno.ENOSPC, FULL, "/source", None, "{partial}"), True),
-        (OSError(errno.ENOSPC, FULL, "/another"), False),
-        (OSError(errno.ECONNRESET, "Connection reset by peer"), False),
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), False),
-    ],
-)
-def test_which_errors_name_the_output(tmp_path, error, named):
-    before = error.filename
-
-    def write():
-        with atomic_files.replacing(tmp_path / "out") as partial:
-            error.filename2 = error.filename2 and str(partial)
-            raise error
-
-    with pytest.raises(OSError, match=error.strerror) as raised:
-        write()
-    assert raised.value.filename == (str(tmp_path / "out") if named else before)
-    assert raised.value.errno == error.errno
-
-
 # ----------------------------------------------------------------------
 # Each call of a command on its files fails once
 

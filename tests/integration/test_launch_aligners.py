@@ -11,7 +11,6 @@ from factories import genomes
 from factories.genomes import aligns_pairs, built, long_reads, mixed, named, scenario
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import launch
-from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.sinks import AlignOutput
 
 BATCH_BASES = 10_000
@@ -22,12 +21,6 @@ COUNT = 300
 def installed(request):
     """Returns each aligner whose program is installed."""
     return genomes.installed(request.param)
-
-
-@pytest.fixture(scope="module")
-def phage(tmp_path_factory):
-    """Returns the reference and pairs of the dataset ``lambda``."""
-    return genomes.phage(tmp_path_factory.mktemp("data"), COUNT)
 
 
 @pytest.fixture(scope="module")
@@ -83,41 +76,6 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
         assert result.alignments.sums.common == whole.common
         assert len(result.outcomes) == instances
         assert all(o.peak_bytes > 0 for o in result.outcomes)
-
-
-@pytest.mark.parametrize("form", ["files", "interleaved"])
-@pytest.mark.parametrize("installed", ["bowtie2"], indirect=True)
-def test_pairs_with_empty_mates(installed, phage, form, tmp_path, tmp_path_factory):
-    """Bowtie 2 writes one record, which is not that of a pair, for a pair without mate 2."""
-    reference, mates = phage
-    trimmed = [
-        [record if n % stride else record.split(b"\n")[0] + b"\n\n+\n\n" for n, record in enumerate(of_mate)]
-        for stride, of_mate in zip((5, 7), mates, strict=True)
-    ]
-    files = written(tmp_path, trimmed, interleaved=form == "interleaved")
-    prefix = built(installed, reference, tmp_path_factory)
-    work = launch.prepare(installed, prefix, files, interleaved=form == "interleaved")
-    bodies = set()
-    for instances, dynamic in ((1, False), (2, False), (3, True)):
-        out = tmp_path / f"{instances}.sam"
-        result = launch.run(
-            replace(work, dynamic=dynamic), scenario(instances, 1), AlignOutput(out, "sam"), timeout=100
-        )
-        assert result.alignments.primary == 2 * COUNT - len(range(0, COUNT, 7))
-        bodies.add("".join(line for line in out.open() if line[0] != "@"))
-    assert len(bodies) == 1
-
-
-@pytest.mark.parametrize("installed", ["bowtie2"], indirect=True)
-def test_options_that_need_one_instance(installed, phage, tmp_path, tmp_path_factory):
-    reference, mates = phage
-    files = written(tmp_path, mates)
-    work = launch.prepare(extended(installed, ["--no-unal"]), built(installed, reference, tmp_path_factory), files)
-    launch.run(work, scenario(1, 2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
-    lines = [line for line in (tmp_path / "out.sam").read_text().splitlines() if line[:1] != "@"]
-    assert 0 < len(lines) < 2 * COUNT
-    with pytest.raises(BadInput, match=r"--no-unal .*one instance"):
-        launch.check_whole(work.aligner, scenario(2, 1))
 
 
 @pytest.fixture(scope="module")

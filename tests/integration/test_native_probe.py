@@ -2,7 +2,6 @@
 """The native probe: built from source, run with small sizes, refused, interrupted and misplaced."""
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -128,15 +127,6 @@ def test_all_kernels_in_all_instruction_sets_and_stores(run):
     done = run("bandwidth", *small, "--stores=streaming", "--instructions=all", "--interleave=none")
     assert [r["instructions"] for r in document(done)["results"]] == [name for name in sets if name != "plain"]
     assert all(f"{name} streaming: copy " in done.stderr for name in sets if name != "plain")
-
-
-def test_instructions_are_the_widest_of_256_bits_that_the_processor_tells(run):
-    if platform.machine() != "x86_64":
-        pytest.skip("only x86_64 has several")
-    flags = set(re.search(r"^flags\s*: (.*)$", (ROOT / "/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())
-    wanted = "avx2" if {"avx2", "fma"} <= flags else "sse2"
-    measured = document(run("bandwidth", "--array-bytes=1MiB", "--max-repetitions=3", f"--pu-nodes={NODE}"))
-    assert {r["instructions"] for r in measured["results"]} == {wanted}
 
 
 def test_repetitions_end_at_the_limit_or_when_the_interval_is_narrow(run):
@@ -331,15 +321,6 @@ def test_curves_of_loaded_latency(run):
         ]
     # A busy host may give the loader no time during one point, but not during all.
     assert max(loads) > 2
-
-
-@TWO_PUS
-def test_all_points_of_a_curve_are_repeated_until_all_are_steady(run):
-    """With so wide an interval, all points are steady after a few repetitions; none states that it was stopped."""
-    options = ["--loads=local", "--read-shares=1", "--rates=0", "--confidence=0.999", "--max-repetitions=200"]
-    measured = document(run("loaded-latency", *options, "--array-bytes=64MB", "--sizes=64MiB"))
-    assert {r["ended"] for r in measured["results"]} == {"narrow"}
-    assert len({len(r["samples"]) for r in measured["results"]}) == 1
 
 
 BROKEN = {
@@ -583,20 +564,6 @@ def test_a_signal_in_the_middle(started, number):
         assert result.data["ended"] == "signal"
         assert result.status == "valid"
     assert list(report.records()) == []
-
-
-def test_a_killed_probe_leaves_its_lines(native_probe):
-    """It cannot end before, because nobody reads the pipe, which holds fewer lines than there are sizes."""
-    sizes = ",".join(f"{4 + number}KiB" for number in range(60))
-    argv = [native_probe, "latency", "--jsonl", f"--sizes={sizes}", "--min-repetitions=5", "--max-repetitions=5"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
-        lines = [process.stdout.readline() for _ in range(2)]
-        process.kill()
-        lines += process.stdout.readlines()
-    report = probe.parse("".join(lines))
-    assert report.status == "partial"
-    assert report.results[0].data["size_bytes"] == 4096
 
 
 @TWO_PUS

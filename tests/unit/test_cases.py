@@ -177,30 +177,6 @@ def test_no_two_cases_print_alike(source, records):
         assert len({*shown}) == len(shown)
 
 
-PLAIN = [
-    ("unit", {}, {"unit": "s", "better": "lower"}),
-    ("direction", {}, {"better": "lower"}),
-    ("absent program", {"parameters": {"bank": 0}}, {"parameters": {"bank": 0, "program": "firsttouch-probe"}}),
-    ("bank and banks", {"parameters": {"bank": 0}}, {"parameters": {"banks": [0]}}),
-    ("sizes", {"parameters": {"size_bytes": 10**9}}, {"parameters": {"size_bytes": 10**9 + 1}}),
-    ("types", {"parameters": {"threads": "1"}}, {"parameters": {"threads": 1}}),
-    ("list and text", {"parameters": {"pu_nodes": [0, 1]}}, {"parameters": {"pu_nodes": "0,1"}}),
-    ("places of a value", {"parameters": {"stores": "x"}}, {"parameters": {"instructions": "x"}}),
-]
-
-
-@pytest.mark.parametrize(("first", "second"), [pair[1:] for pair in PLAIN], ids=[pair[0] for pair in PLAIN])
-def test_what_a_name_leaves_out_is_stated_where_cases_differ_in_it(first, second):
-    usual = {"metric": "copy_bandwidth", "parameters": {}, "unit": "GB/s", "better": "higher"}
-    cases = distinguished([Case("s", "bandwidth", **{**usual, **fields}) for fields in (first, second)])
-    assert cases[0].name != cases[1].name
-    assert cases[0].title != cases[1].title
-    alone = [distinguished([replace(c, distinctive=(), details=())])[0] for c in cases]
-    assert [c.details for c in alone] == [(), ()]
-    assert alone == cases  # the same cases under other names
-    assert cases[0] != cases[1]
-
-
 VALUES = st.one_of(st.integers(0, 2), st.sampled_from(["0", "1", "x", True, 1.0]), st.lists(st.integers(0, 1)))
 
 
