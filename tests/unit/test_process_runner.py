@@ -3,7 +3,6 @@
 
 import gc
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from tests.factories.processes import started, wait_until
 
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
-from firsttouch.execution import child_process, placement_check, sampling
+from firsttouch.execution import child_process, placement_check
 from firsttouch.execution.jobs import Job
 from firsttouch.execution.process_runner import Events, run_together
 from firsttouch.execution.sampling import Watching
@@ -482,18 +481,6 @@ def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, p
     assert gone(marker)
 
 
-@pytest.mark.parametrize(("number", "running"), [(signal.SIGINT, 3), (signal.SIGTERM, 20)])
-def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, number, running):
-    """The signal arrives while only some of many programs have been started."""
-    launcher = LAUNCHER.replace("range(3)", "range(64)")
-    argv = [sys.executable, "-c", launcher, str(tmp_path), f"{SLEEPER}; :", marker]
-    with subprocess.Popen(argv, start_new_session=True) as process:
-        assert are_running(marker, running)
-        process.send_signal(number)
-        assert process.wait(120) == 128 + number
-    assert gone(marker)
-
-
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not on PATH")
 def test_a_program_whose_launcher_died_before_it_was_guarded_does_not_start(tmp_path):
     argv = child_process.guarded(["touch", str(tmp_path / "started")])
@@ -564,128 +551,12 @@ def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
         pass
 
 
-#: Holds nothing until it gets a line, then 300 MiB. With "stay" it waits for a further line.
-GROWING = """\
-import mmap, sys
-print("begun", flush=True)
-sys.stdin.readline()
-flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-block = mmap.mmap(-1, 300 << 20, flags=flags)
-if "stay" in sys.argv:
-    sys.stdin.readline()
-"""
-
-
-#: Starts two processes that hold 300 MiB each, which wait with "stay".
-FORKING = """\
-import mmap, os, sys
-print("begun", flush=True)
-os.read(0, 1)
-def work():
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    block = mmap.mmap(-1, 300 << 20, flags=flags)
-    if "stay" in sys.argv:
-        os.read(0, 1)
-    os._exit(0)
-workers = [os.fork() or work() for _ in range(2)]
-for worker in workers:
-    os.waitpid(worker, 0)
-"""
-
-
-@pytest.mark.parametrize("growing", [(GROWING, 1), (FORKING, 2)], ids=["alone", "forking"])
-@pytest.mark.parametrize("stays", [False, True])
-def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, clock, held, growing, stays):
-    program, processes = growing
-    stdin, let_go_on = held
-    argv = [sys.executable, "-c", program, *(["stay"] if stays else [])]
-    asked = Placement((*os.sched_getaffinity(0),), (0,), (), "original", "whole")
-    placed = Job(argv, tmp_path / "out", tmp_path / "err", asked, stdin=stdin)
-    looks = []
-
-    def look(pid, observed):
-        if not looks:
-            wait_until(placed.stdout.read_text, "its begin")
-        if not looks or stays:
-            placement_check.look(pid, observed)
-        looks.append(clock.now)
-        clock.sleep(100)
-        if len(looks) == 1:
-            let_go_on()
-        elif sum(observed.pages.values()) > processes * 300 << 8:
-            for _ in range(processes):
-                let_go_on()
-
-    (outcome,) = run_together([placed], watching=Watching(share=1e-9, look=look), clock=clock)
-    placement = outcome.observed.to_dict()
-    if stays:
-        # Without the growth, the next look would have come 1e11 s later.
-        assert looks[1] - looks[0] < 50e9
-        assert (outcome.misplaced, outcome.unverified, placement["seen_share"] > 0.9) == ("", "", True)
-    else:
-        assert outcome.misplaced == outcome.unverified
-        assert re.search(r": .* MiB of memory were sampled, and .* at least \d{3} MiB", outcome.unverified)
-        assert placement["seen_share"] < 0.1
-
-
 def test_a_program_that_ends_at_once_is_unverified(tmp_path):
     asked = Placement((*os.sched_getaffinity(0),), (0,), (), "original", "whole")
     job = Job(["true"], tmp_path / "out", tmp_path / "err", asked)
     (outcome,) = run_together([job], watching=Watching(look=lambda *_: None, grown=lambda *_: False))
     assert outcome.misplaced == outcome.unverified
     assert outcome.unverified.endswith(": the instance ended before it could be sampled")
-
-
-#: Tells that it has begun, and that its threads have bound themselves; each time it waits for a line.
-LATE = """\
-import os, sys, threading
-pus = sorted(os.sched_getaffinity(0))[:2]
-os.sched_setaffinity(0, pus[:1])
-begin, bound, end = threading.Event(), threading.Event(), threading.Event()
-def bind_late():
-    begin.wait()
-    os.sched_setaffinity(0, pus[1:])
-    data = b"x" * (8 << 20)
-    bound.set()
-    end.wait()
-threading.Thread(target=bind_late).start()
-print("begun", flush=True)
-sys.stdin.readline()
-begin.set()
-bound.wait()
-print("bound", flush=True)
-sys.stdin.readline()
-end.set()
-"""
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two PUs are necessary")
-def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held):
-    pus = tuple(sorted(os.sched_getaffinity(0))[:2])
-    numactl = (f"--physcpubind={pus[0]},{pus[1]}", "--localalloc")
-    asked = Placement(pus, (0,), numactl, "localalloc", "part")
-    stdin, let_go_on = held
-    states, looks = ["begun\n", "begun\nbound\n"], []
-    argv = [sys.executable, "-c", LATE]
-    placed = Job(argv, tmp_path / "out", placement=asked, threads=2, stdin=stdin)
-
-    def look(pid, observed):
-        looks.append(clock.now)
-        if len(looks) <= len(states):
-            state = states[len(looks) - 1]
-            wait_until(lambda: placed.stdout.read_text() == state, "the program's next state")
-            placement_check.look(pid, observed)
-            clock.sleep(1)
-            let_go_on()
-
-    watching = Watching(share=1e-6, look=look, all_threads=True, grown=lambda *_: False)
-    (outcome,) = run_together([placed], watching=watching, clock=clock)
-    assert looks[1] - looks[0] == pytest.approx(1 + sampling.UNSEEN_PAUSE)
-    # After a complete sample, the next look would come too late.
-    assert all(later - looks[1] > 1e6 for later in looks[2:])
-    assert outcome.observed.held == set(pus)
-    assert sum(outcome.observed.pages.values()) >= (8 << 20) / 4096
-    assert outcome.misplaced == ""
 
 
 def test_the_peak_of_a_program_is_its_own_whatever_this_process_was_before():
