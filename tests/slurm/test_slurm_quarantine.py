@@ -186,57 +186,6 @@ def fleet(shimmed: Site, tmp_path: Path) -> Any:
         shimmed.slurm.ask("scontrol", "delete", f"reservation={name}")
 
 
-def test_an_update_takes_the_stated_share_out_of_service_and_no_more(fleet: Fleet) -> None:
-    site, slurm = fleet.site, fleet.site.slurm
-    systems = Path(site.env["FIRSTTOUCH_SYSTEMS"])
-    text = (systems / "rated.yaml").read_text()
-    text = text.replace("name: rated", "name: updated").replace("lower: -10 %", "lower: -2 %")
-    text = re.sub("^hostnames:.*", 'hostnames: ["n[0-9]+X?"]', text, flags=re.MULTILINE)
-    (systems / "updated.yaml").write_text(text)
-    # The update costs every host 4 %. Two hosts are too few to lose alike, so the rules act on them.
-    site.rates(**dict.fromkeys(slurm.names, 0.96))
-    site.validated("n1", "n2", system="updated", campaign="few")
-    assert set(site.verdicts().values()) == {"fail"}
-    limit = "1 more hosts are not held: 1 of 6 hosts of updated are out of service by these rules, and "
-    assert f"{limit}hold.max_out is 5 %" in fleet.tend()
-    (held,) = fleet.out_of_service()
-    others = [host for host in slurm.names if host != held][:3]
-    site.validated(*others, system="updated", campaign="most")
-    slurm.ends(fleet.actions(held)[-1]["job"])
-    sentence = (
-        "3 of 3 hosts lost about 4 % of the same metrics: an update, or references that are out of date; "
-        "no host is held"
-    )
-    # Slurm ends jobs when it comes to it, so the number of passes that the actions take is open.
-    for _ in range(30):
-        assert f"3 more hosts are not held: most: {sentence}" in fleet.tend()
-        assert fleet.out_of_service() == {held}
-        fleet.orderly()
-        if len(fleet.done(held)) == 3:
-            break
-    assert sentence in site.call("fleet", "status").stdout
-    assert fleet.done(held) == ["hold", "drain", "release"]
-    assert sentence in site.call("validate", "--system", "updated", site.campaign("most")).stdout
-    report = site.campaign("most") / "report"
-    assert sentence in (report / "overview.md").read_text()
-    (line,) = re.findall("^firsttouch_common_loss_ratio.*", (report / "summary.prom").read_text(), re.MULTILINE)
-    metric, value = line.split()
-    assert metric == 'firsttouch_common_loss_ratio{system="updated"}'
-    assert float(value) == pytest.approx(0.04, abs=0.01)
-
-    # By new references no host is bad. The host that is drained comes back by tests.
-    (systems / "updated.yaml").write_text(text.replace("20 GB/s", "19.2 GB/s"))
-    lines = fleet.tend()
-    for host in others:
-        assert f"{host}: fail, and not held: by the present references its verdict is pass" in lines
-    assert fleet.out_of_service() == {held}
-    settings = Path(site.env["FIRSTTOUCH_SITE"]) / "fleet.yaml"
-    settings.write_text(settings.read_text().replace("passes: 2", "passes: 1"))
-    assert site.call("fleet", "hold", held, "--reason", "new references").returncode == 0
-    fleet.live(held, "release", kills=0)
-    assert fleet.out_of_service() == set()
-
-
 def test_a_bad_host_is_listed_until_it_is_released(fleet: Fleet) -> None:
     site, slurm = fleet.site, fleet.site.slurm
     site.rates(n2=0.6)
