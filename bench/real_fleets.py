@@ -202,7 +202,7 @@ def cardiff(folder: Path) -> Iterator[Scenario]:
         }
         filled = {slot: place for slot, place in slots.items() if (*place, "size") in values}
         modules[host] = len(filled)
-        settings = {"cpu.model": values["cpu", "physical_0", "product"]}
+        settings = {"cpu.model": values.get(("cpu", "physical_0", "product"), "")}
         for slot, place in filled.items():
             kind = values[*place, "description"].split()[1]
             rate, size = float(values[*place, "clock"]), int(values[*place, "size"])

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one host should reach by its modules, its processor, and the ratios inside it; the files of processors."""
 
+import importlib
 import re
+import sys
 
 import pytest
 
+from firsttouch import paths
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge import samples_table
 from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import answer
+from firsttouch.records import schema
 from firsttouch.records.schema import Record
+from firsttouch.report.writing import write_report
 from firsttouch.systems import processors
 from firsttouch.systems.definition import Undescribed, available, load
 
@@ -112,6 +117,28 @@ def test_equal_banks_are_compared_with_each_other(rates, low):
     assert [part.part for part in host.parts] == ([low] if low else [])
 
 
+@pytest.mark.parametrize(
+    ("rate", "card", "sentence"),
+    [
+        (150, "n1: as expected", "bandwidth 150 GB/s, as expected (a loss of 15 % would be low): reads reach 74%"),
+        (110, "n1: low", "low (limit 128 GB/s): reads reach 74%"),
+        (
+            None,
+            "n1: unknown",
+            "memory of bank 0: bandwidth, unknown: not measured; measure the bandwidth of all PUs",
+        ),
+    ],
+)
+def test_the_first_page_answers(tmp_path, rate, card, sentence):
+    memory = [reads(rate)] if rate else [latency(1 << 30, 100)]
+    schema.append(tmp_path / "records.jsonl", [MODULES_8, theory(204.8), *memory])
+    write_report([tmp_path / "records.jsonl"], tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert f">{card}</h2>" in page
+    assert sentence in page
+    assert "Verdicts:" not in page
+
+
 def latency(size, ns, nodes=0, bank=0):
     case = {"program": "firsttouch-probe", "pu_nodes": [nodes], "bank": bank, "size_bytes": size, "threads": 1}
     return record("latency", "random_latency", "ns", ns, "lower", **case)
@@ -137,6 +164,24 @@ def test_the_last_cache_is_clearly_faster_than_memory(l3, settings, word, text):
     findings = judged(samples_table.of_records(records), system, configurations=lambda: latest(records))
     (caches,) = [e for e in findings.of("n1").expected if e.part == "caches of NUMA 0"]
     assert (caches.answer, text in caches.basis) == (word, True)
+
+
+def test_the_benchmark_leaves_out_what_is_known_of_a_hosts_own_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(paths.ROOT / "bench"))
+    bench = importlib.import_module("one_host")
+    rows = [
+        "a,AMD EPYC 9354,1,460.8,358",
+        "b,AMD EPYC 9254,1,460.8,304",
+        "c,AMD EPYC 9254,1,460.8,150",
+        "d,new,1,100,86",
+    ]
+    header = "instance,cpu_model,sockets,theory_gbs,bwmem_read_gbs_all"
+    (tmp_path / "some.csv").write_text("\n".join([header, *rows]) + "\n")
+    monkeypatch.setattr(sys, "argv", ["one_host.py", str(tmp_path / "some.csv")])
+    assert bench.main() == 0
+    modules, unread = (line.split()[-5:] for line in capsys.readouterr().out.splitlines()[-2:])
+    # Nothing is blamed without modules: fewer or slower ones explain any loss.
+    assert (modules, unread) == (["4", "1", "4", "4", "3"], ["4", "0", "2", "4", "0"])
 
 
 # ----------------------------------------------------------------------

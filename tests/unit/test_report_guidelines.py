@@ -46,7 +46,7 @@ FAST = run("8x8-bound", 10.0, 10.5, 10.2, instances=8)
 def choices(tmp_path, records, **options):
     """Return the guidelines, the page without figures, and the text of a ticket."""
     (tmp_path / "out").mkdir(exist_ok=True)
-    _, page, document = built_report(tmp_path / "out", records, drawn=(), **options)
+    _, page, document = built_report(tmp_path / "out", records, **{"drawn": (), **options})
     return document["guidelines"], page, (tmp_path / "out" / "summary.md").read_text()
 
 
@@ -73,6 +73,34 @@ def test_a_scenario_that_is_not_clearly_faster_is_not_recommended(tmp_path):
     assert choice["recommended"] == "1x64-default"
     assert "no scenario is clearly faster" in choice["reason"]
     assert "8x8-bound has the best median" in choice["reason"]
+
+
+def nodes(count):
+    return Record(
+        "topology", "numa_nodes", "1", "neither", (count,), host="n1", system="amd-opteron", partition="all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([nodes(1.0), SLOW, FAST], "one NUMA node"),
+        ([nodes(2.0), run("1x64-default", 0.4, 0.41, 0.42, threads=64), FAST], "the input is too short (0.410 s)"),
+        (
+            [nodes(2.0), run("1x64-default", 9.0, 12.0, 13.0), run("8x8-bound", 8.0, 8.5, 8.2, instances=8)],
+            "the host was not idle",
+        ),
+        ([nodes(2.0), SLOW, FAST], ""),
+    ],
+)
+def test_times_that_can_recommend_nothing_say_why_on_the_card_and_in_the_guideline(tmp_path, records, reason):
+    guides, page, ticket = choices(tmp_path, records, drawn=None)
+    choice = guides[0]["choices"][0]
+    assert choice["withheld"] == reason
+    assert choice["recommended"] == ("1x64-default" if reason else "8x8-bound") or reason.endswith("idle")
+    card = page[page.index('class="card') :].partition("</section>")[0]
+    assert (f"No recommendation: {reason}." if reason else "Placement of snap: use 8x8-bound") in card
+    assert (f"no recommendation: {reason}" if reason else "use 8x8-bound") in ticket
 
 
 def test_a_run_of_both_checks_has_one_value_on_the_whole_page(tmp_path):

@@ -117,7 +117,8 @@ def prepare(system: str, dataset: str) -> None:
 
 
 def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) -> tuple[str, bool]:
-    from firsttouch.report import model, pages  # noqa: PLC0415 - a large import
+    from firsttouch.judge.judging import judge  # noqa: PLC0415 - large imports
+    from firsttouch.report import model, pages  # noqa: PLC0415
 
     say(f"measuring {system} with ReFrame")
     say(drawn_order.sentence(drawn_order.seed()))
@@ -133,8 +134,17 @@ def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) 
     problems += [model.Problem(name, "skipped", why, check="") for name, why in limits(records).items()]
 
     xml = topology.probe_xml()
-    references = model.references_of(load(system))
-    summary = pages.build(records, folder, topology_xml=xml, problems=problems, references=references)
+    described = load(system)
+    verdicts = judge(records, described)
+    summary = pages.build(
+        records,
+        folder,
+        topology_xml=xml,
+        problems=problems,
+        references=model.references_of(described),
+        verdicts=verdicts if described.references else (),
+        alone=() if described.references else verdicts,
+    )
     passed = not any(t.result == "failed" for t in troubles)
     if passed:  # the folders of failed checks hold what their programs printed
         shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)

@@ -116,7 +116,7 @@ def of_host(
     """
     measured = []
     for group in samples.groups_of_host(host).tolist():
-        if values[group] > 0:
+        if values[group] > 0 and samples.judged[samples.begins[group] + samples.counts[group] - 1]:
             rows = samples.rows_of(slice(group, group + 1))
             is_calm = samples.busy_pus is None or bool((samples.busy_pus[rows] < BUSY).any())
             measured.append(_Measured(samples.cases[samples.case[group]], float(values[group]), is_calm))

@@ -211,7 +211,8 @@ class Tile(Struct, frozen=True):
 class Card(Block, frozen=True):
     """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
 
-    *key* is unique in the page. *facts* state what was measured, and when.
+    *answer* stands in place of the verdict of a host that nothing judged. *key* is unique in the page. *facts*
+    state what was measured, and when.
     """
 
     key: str
@@ -221,6 +222,7 @@ class Card(Block, frozen=True):
     tiles: Sequence[Tile]
     warnings: Sequence[str] = ()
     facts: Sequence[str] = ()
+    answer: str = ""
 
     @property
     def sign(self) -> str:

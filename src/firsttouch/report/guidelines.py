@@ -11,6 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from firsttouch.advice.costs import LEAST_SECONDS
+from firsttouch.benchmarks.measure import WIDE
 from firsttouch.documents import attributes
 from firsttouch.records.cases import grouped, identifying
 from firsttouch.records.schema import Record
@@ -62,12 +64,15 @@ class Choice(Struct, frozen=True):
     alternatives: tuple[Alternative, ...]
     dropped: tuple[tuple[str, str], ...] = ()
     reads: int = 0
+    #: Why no scenario is recommended; empty: one is.
+    withheld: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
             **attributes(self, "title", "default", "reason", "interval", "unit"),
             "recommended": self.chosen,
+            "withheld": self.withheld,
             "gain": self.gain and self.gain.to_dict(),
             "alternatives": [
                 {
@@ -110,9 +115,30 @@ def measured(views: Iterable[HostView]) -> Iterator[Keyed]:
         for record in view.invalid:
             if {"aligner", "instances", "threads", "policy"} <= record.parameters.keys():
                 lost.setdefault(_input(view.system, record), {})[_run(record)] = record
+    single = {v.key for v in views if (nodes := v.metric("topology", "numa_nodes")) and nodes.value == 1}
     for key, scenarios in sorted(runs.items()):
         gone = [r for run, r in lost.get(key, {}).items() if run not in scenarios]
-        yield (key[0], key[1]), _of_records(scenarios, names, gone)
+        hosts = {host for of_host in scenarios.values() for host in of_host}
+        yield (key[0], key[1]), _withheld(_of_records(scenarios, names, gone), is_single=hosts <= single)
+
+
+def _withheld(choice: Choice, *, is_single: bool) -> Choice:
+    """Return *choice*, or the default run with the reason if its times can recommend none, as ``advise`` does."""
+    usual = next((a for a in choice.alternatives if a.scenario == choice.default), None)
+    if usual is None or not usual.value.bounded or not usual.value.value:
+        return choice
+    if is_single:
+        reason = "one NUMA node"
+    elif choice.unit == "s" and usual.value.value < LEAST_SECONDS:
+        reason = f"the input is too short ({number(usual.value.value)} s)"
+    elif (
+        usual.value.high - usual.value.low > WIDE * usual.value.value and not (choice.gain or SAME).low > 1 + WIDE
+    ):
+        reason = "the host was not idle"
+    else:
+        return choice
+    notes = tuple(replace(a, note=DEFAULT if a is usual else "") for a in choice.alternatives)
+    return replace(choice, chosen=choice.default, gain=SAME, alternatives=notes, withheld=reason)
 
 
 def _run(record: Record) -> _Run:
@@ -313,6 +339,8 @@ def guidelines(views: Sequence[HostView]) -> list[Guideline]:
 
 def sentence(choice: Choice) -> str:
     """Return the scenario to use, and its gain with the interval, as a sentence."""
+    if choice.withheld:
+        return f"no recommendation: {choice.withheld}"
     what = f"use {choice.chosen}"
     if choice.gain is None:
         return what
@@ -321,6 +349,17 @@ def sentence(choice: Choice) -> str:
     gain = f"{times(choice.gain.value)} as fast as {choice.default}"
     ends = f"{times(choice.gain.low)} to {times(choice.gain.high)}"
     return f"{what}: {gain} ({ends if choice.gain.bounded else 'uncertainty unknown'}, {choice.interval})"
+
+
+def recommended(guides: Sequence[Guideline]) -> str:
+    """Return the recommendation that rests on the most reads, as a sentence without its end; empty without any."""
+    if not guides:
+        return ""
+    guide = max(guides, key=lambda g: _weight(g.deciding))
+    text = sentence(guide.deciding)
+    return (
+        f"Placement of {guide.aligner}: {text}" if not guide.deciding.withheld else f"{text[0].upper()}{text[1:]}"
+    )
 
 
 # ----------------------------------------------------------------------

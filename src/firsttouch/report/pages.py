@@ -88,6 +88,7 @@ def build(
     title: str = "NUMA report",
     references: References | None = None,
     verdicts: Sequence[HostVerdict] = (),
+    alone: Sequence[HostVerdict] = (),
     common_losses: Mapping[str, CommonLoss | None] = MappingProxyType({}),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
@@ -96,7 +97,8 @@ def build(
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
-    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
+    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts*
+    are those of hosts that references or other hosts judge, *alone* those of others. *common_losses* has the
     loss that most hosts of a system share, or None, by system. *drawn* are the hosts with figures (default: all);
     guidelines use the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs
     to it. *generated* is the time that the pages state (default:
@@ -121,6 +123,7 @@ def build(
         # Problems that belong to no host are in several views.
         problems=tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems)))),
         verdicts=of_verdicts.worst_first(verdicts),
+        alone=alone,
         guidelines=guidelines.guidelines(all_views),
         references=references,
         timeline=timeline,
@@ -135,6 +138,7 @@ def build(
         records={**counts, "superseded": sum(view.superseded for view in views)},
         problems=[asdict(p) for p in report.problems],
         verdicts=[v.to_dict() for v in verdicts],
+        alone=[v.to_dict() for v in alone],
         guidelines=[g.to_dict() for g in report.guidelines],
         hosts=[summary.host(view, of_host, references) for view, of_host in lines],
     )
@@ -187,6 +191,7 @@ class _Report(Struct, frozen=True):
     hosts: Sequence[_Host]
     problems: tuple[Problem, ...]
     verdicts: Sequence[HostVerdict]
+    alone: Sequence[HostVerdict]
     guidelines: Sequence[Guideline]
     references: References | None
     timeline: Timeline | None
@@ -275,12 +280,19 @@ _EVIDENCE = 3
 def _cards(report: _Report) -> list[Card]:
     """Return the cards of the hosts, the worst first."""
     judged = {(v.host, v.system): v for v in report.verdicts}
+    verdicts = {(v.host, v.system): v for v in report.alone} | judged
     titles = model.titles([host.view for host in report.hosts])
-    cards = [
-        of_verdicts.card_of_host(v, titles[v.key], host.aspects, judged.get((v.host, v.system)), report.problems)
-        for host in report.hosts
-        for v in [host.view]
-    ]
+    cards = []
+    for host in report.hosts:
+        v, key = host.view, (host.view.host, host.view.system)
+        of_system = [g for g in report.guidelines if g.system == v.system]
+        placement = guidelines.recommended(of_system)
+        card = of_verdicts.card_of_host(
+            *(v, titles[v.key], host.aspects, verdicts.get(key), report.problems),
+            is_judged=key in judged,
+            placement=placement,
+        )
+        cards.append(card)
     words: Sequence[str] = ORDER
     return sorted(cards, key=lambda c: -words.index(c.word) if c.word else 1)
 

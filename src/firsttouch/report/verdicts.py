@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.judge.verdict import ORDER, HostVerdict, Word
+from firsttouch.judge.verdict import ORDER, HostVerdict, Word, answer
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Tile, word_span
@@ -25,6 +25,8 @@ from firsttouch.units import percent
 
 #: Lines of evidence that a page has.
 _ON_PAGE = 20
+#: Other parts than the deciding one that a card has.
+_OTHERS = 2
 
 
 def worst_first(verdicts: Sequence[HostVerdict]) -> list[HostVerdict]:
@@ -90,21 +92,51 @@ def _fold(verdict: HostVerdict, key: str, page: str, complete: str) -> Fold:
 # A host.
 
 
+#: The verdict whose colour and sign an answer has.
+_LIKE: Mapping[str, Word] = {"as expected": "pass", "low": "suspect", "unknown": "undecided"}
+#: What to do next about a low part.
+_AGAIN = "Measure it again; if it stays low, look at its memory modules and firmware"
+
+
+def answered(verdict: HostVerdict) -> str:
+    """Return what the parts of a host reach that nothing else judged, and what to do next."""
+    deciding = answer(verdict.expected)
+    parts = [e for e in verdict.expected if e.answer == deciding]
+    if not parts:
+        return "Neither its bandwidth nor its latency was measured."
+    first = max(parts, key=lambda e: (e.kind == "bandwidth", e.sight if e.sight > 0 else 0.0))
+    others = [e for e in verdict.expected if e.answer != "as expected" and e is not first]
+    texts = [first.text(), *(e.text() for e in others[:_OTHERS])]
+    return ". ".join([*texts, *([_AGAIN] if deciding == "low" else [])]) + "."
+
+
 def card_of_host(
-    view: HostView, title: str, aspects: Aspects, verdict: HostVerdict | None, problems: Sequence[Problem]
+    view: HostView,
+    title: str,
+    aspects: Aspects,
+    verdict: HostVerdict | None,
+    problems: Sequence[Problem],
+    *,
+    is_judged: bool,
+    placement: str = "",
 ) -> Card:
-    """Return the card of a host; *problems* are its checks without a result."""
+    """Return the card of a host; *problems* are its checks without a result, *placement* what is recommended."""
     if verdict is None:
-        sentence = "No references judge it: name its system (--system), or report four hosts or more together."
+        sentence = "Not judged: there is nothing to compare with."
+    elif not is_judged:
+        sentence = answered(verdict)
     else:
         passed = sum(f.verdict == "pass" for f in verdict.findings)
         sentence = f"{passed} of {count(len(verdict.findings), 'judged metric')} pass."
         if reason := verdict.why():
             sentence += f" {reason}."
+    sentence += f" {placement}." if placement else ""
+    deciding = answer(verdict.expected) if verdict and not is_judged else ""
     return Card(
         key=f"{view.key}-card",
         title=title,
-        word=verdict.verdict if verdict else "",
+        word=_LIKE.get(deciding, verdict.verdict if verdict else ""),
+        answer=deciding,
         sentence=sentence,
         tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
         warnings=_warnings(view, aspects, problems),

@@ -192,12 +192,15 @@ def _of_few(
     problems = _problems(gathered)
     if not records and len(problems) == len(gathered.unread):
         raise gathered.nothing()
-    verdicts, common_losses = [], {}
+    verdicts, alone, common_losses = [], [], {}
     fleets = _judged(samples, described, gathered)
-    if described is not None:
-        (fleet,) = [f for f in fleets if f.system.name == described.name]
-        verdicts = [fleet.of(host) for host in fleet.hosts]
-        common_losses[described.name] = fleet.common_loss
+    for fleet in fleets:
+        verdicts_of = [fleet.of(host) for host in fleet.hosts]
+        if described is not None and fleet.system.name == described.name:
+            verdicts += verdicts_of
+            common_losses[described.name] = fleet.common_loss
+        else:
+            alone += verdicts_of
     listed = [change for fleet in fleets for change in changes(fleet, gathered.configurations())]
 
     return partial(
@@ -207,6 +210,7 @@ def _of_few(
         problems=problems,
         references=model.references_of(described),
         verdicts=verdicts,
+        alone=alone,
         common_losses=common_losses,
         timeline=of_fleet(listed) if listed else None,
     )

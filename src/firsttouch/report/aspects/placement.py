@@ -62,15 +62,15 @@ def _result(study: Study) -> Result | None:
 
 def _tile(view: HostView, studies: Sequence[Study]) -> Tile:
     gains = [
-        (gain.value, study, best, default)
+        (gain.clear, gain.value, study, best)
         for study in studies
         if (best := study.best) and (default := study.default) and (gain := speedups.speedup(best, default))
     ]
     if not gains:
         return Tile(_TILE, note=view.why_absent(CHECK, "scaling"))
-    highest, study, best, default = max(gains, key=lambda item: item[0])
-    if best is default:
-        return Tile(_TILE, "the default", f"{study.name}: no scenario is faster")
+    is_clear, highest, study, best = max(gains, key=lambda item: item[:2])
+    if not is_clear:
+        return Tile(_TILE, "the default", f"{study.name}: no scenario is clearly faster")
     note = f"{speedups.scenario(best)}, {study.name}, against the default run"
     return Tile(_TILE, times(highest), note)
 
