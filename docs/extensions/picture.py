@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
-import figures
+import replay
 import simulated
 from markupsafe import escape
 
 from firsttouch import cli
+from firsttouch.advice.auto import BUDGET
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged
 from firsttouch.records import schema
@@ -34,6 +35,14 @@ from firsttouch.report.fleet import fleet_pages
 from firsttouch.systems import definition
 
 DOCS = Path(__file__).resolve().parents[1]
+#: The published hosts and aligners, as their publications name them; the height of a row, the width of a factor of
+#: 1, and where the scenarios stand (px).
+_HOSTS = {
+    "amd-opteron": "4 x AMD Opteron 6376, 8 NUMA nodes",
+    "intel-xeon": "4 x Intel Xeon E5-4620, 4 NUMA nodes",
+}
+_ALIGNERS = {"bowtie2": "Bowtie2", "bwa-mem": "BWA-MEM", "gem": "GEM", "snap": "SNAP"}
+_ROW, _TIMES, _SCENARIOS = 21, 58, 650
 _COMMANDS = (
     "firsttouch validate --system example results/new-hosts",
     "firsttouch plan --aligner bwa-mem --index-size 5.1GB --xml docs/examples/opteron.xml 8x8-bound",
@@ -49,11 +58,23 @@ _SCHEMES = re.compile(r"^:root \{.*?^\}|^@media \(prefers.*?^\}", re.MULTILINE |
 
 
 def speedups() -> str:
-    """Return the speed-ups of BWA-MEM's scenarios."""
-    figure, _ = figures.draw("placement")
-    (panel,) = figure.panels
-    ((width, height),) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panel.svg)
-    return _picture(width, height, panel.svg, "\n".join(_SCHEMES.findall(forms.style())))
+    """Return the speed-up of the recommended scenario in each of the 16 published cells."""
+    rows = []
+    for system, title in _HOSTS.items():
+        rows.append(f'<text x="0" y="{_ROW * (len(rows) + 1)}" font-weight="bold">{title}</text>')
+        for cell in (c for c in replay.read(replay.TIMES) if c.system == system):
+            chosen = replay.replay(cell, 0, BUDGET).row
+            gain, y = cell.default.seconds / chosen.seconds, _ROW * (len(rows) + 1)
+            name = f"{_ALIGNERS[cell.aligner]}, {cell.dataset}"
+            rows.append(
+                f'<text x="150" y="{y}" text-anchor="end">{name}</text>'
+                f'<rect x="160" y="{y - 12}" width="{gain * _TIMES:.1f}" height="15" fill="var(--link)"/>'
+                f'<text x="{160 + gain * _TIMES + 6:.1f}" y="{y}">{gain:.2f}x</text>'
+                f'<text x="{_SCENARIOS}" y="{y}" fill="var(--muted)">{chosen.name}</text>'
+            )
+    drawing = f'<g font-size="13" fill="var(--ink)" transform="translate(12 6)">{"".join(rows)}</g>'
+    height = _ROW * (len(rows) + 1)
+    return _picture(_SCENARIOS + 140, height, drawing, "\n".join(_SCHEMES.findall(forms.style())))
 
 
 def report() -> str:
