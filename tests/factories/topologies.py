@@ -110,10 +110,13 @@ def _near_and_far(count: int, near: int, far: int, group: int = 1) -> list[list[
     return [[10 if a == b else near if a // group == b // group else far for b in numbers] for a in numbers]
 
 
-def host_of_packages(packages: int, nodes: int, cores: int, memory: int, threads: int = 1) -> str:
+def host_of_packages(
+    packages: int, nodes: int, cores: int, memory: int, threads: int = 1, *, caches: int = 1, hbm: int = 0
+) -> str:
     """Return *packages* of *nodes* NUMA nodes each as XML, with *cores* and *memory* (bytes) in each NUMA node.
 
-    The first PU of each core comes before the second ones of all, as Linux numbers them.
+    The first PU of each core comes before the second ones of all, as Linux numbers them. The cores of a NUMA node
+    share *caches* last-level caches. With *hbm*, each has so much high-bandwidth memory in a NUMA node of its own.
     """
     total = packages * nodes * cores
 
@@ -127,14 +130,20 @@ def host_of_packages(packages: int, nodes: int, cores: int, memory: int, threads
                 _object(
                     "Group",
                     _bank(node, memory),
-                    _cache(3, 32 * MIB, *(core(node * cores + index) for index in range(cores))),
+                    *([_bank(packages * nodes + node, hbm, subtype="HBM")] if hbm else []),
+                    *(
+                        _cache(
+                            3, 32 * MIB, *(core(node * cores + i) for i in range(first, first + cores // caches))
+                        )
+                        for first in range(0, cores, cores // caches)
+                    ),
                 )
                 for node in range(package * nodes, (package + 1) * nodes)
             ),
         )
         for package in range(packages)
     )
-    return _host(*objects, distances=_near_and_far(packages * nodes, 12, 32, nodes))
+    return _host(*objects, distances=[] if hbm else _near_and_far(packages * nodes, 12, 32, nodes))
 
 
 # ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from factories import topologies
 from firsttouch.benchmarks import profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.genomics.aligners import aligner
-from firsttouch.host.cpusets import parse_list
+from firsttouch.host.cpusets import format_list, parse_list
 from firsttouch.host.topology import DEVICE_MEMORY, NumaNode, Pu, Topology, parse_xml
 from firsttouch.scenarios import tiers
 from firsttouch.scenarios.placement import plan
@@ -111,6 +111,75 @@ def test_machines(source, shape):
     assert {s.instances for s in planned.scenarios} == instances
     assert [" ".join(p.numactl) for p in planned.scenario(scenario).placements] == options
     assert not planned.infeasible
+
+
+def of_packages(*given, **more):
+    return parse_xml(topologies.host_of_packages(*given, **more))
+
+
+GIB = 1 << 30
+#: Hosts of today: the numbers of instances of usual scenarios, and of one scenario the PUs and the memory of its
+#: first instances.
+TODAY = {
+    # Two EPYCs of eight caches of eight cores. In NPS1 a package is a NUMA node.
+    "EPYC, NPS1": (
+        of_packages(2, 1, 64, 384 * GIB, 2, caches=8),
+        {1, 2, 4, 8, 16, 32, 64, 128, 256},
+        "16x8-cache",
+        ["0-7 0", "8-15 0", "16-23 0", "24-31 0", "32-39 0", "40-47 0", "48-55 0", "56-63 0", "64-71 1"],
+    ),
+    "EPYC, NPS2": (
+        of_packages(2, 2, 32, 192 * GIB, 2, caches=4),
+        {1, 2, 4, 8, 16, 32, 64, 128, 256},
+        "16x16-cache",
+        ["0-7,128-135 0", "8-15,136-143 0", "16-23,144-151 0", "24-31,152-159 0", "32-39,160-167 1"],
+    ),
+    "EPYC, NPS4": (
+        of_packages(2, 4, 16, 96 * GIB, 2, caches=2),
+        {1, 2, 4, 8, 16, 32, 64, 128, 256},
+        "8x12-bound",
+        ["0-11 0", "16-27 1", "32-43 2"],
+    ),
+    # A cache stays idle in each NUMA node rather than that two instances share one.
+    "EPYC of 24 cores": (
+        of_packages(1, 1, 24, 384 * GIB, 1, caches=4),
+        {1, 2, 3, 4, 6, 8, 12, 24},
+        "3x4-bound",
+        ["0-3 0", "6-9 0", "12-15 0"],
+    ),
+    "Grace": (
+        of_packages(2, 1, 72, 240 * GIB),
+        {1, 2, 4, 6, 8, 12, 16, 18, 24, 36, 48, 72, 144},
+        "6x24-bound",
+        ["0-23 0", "24-47 0", "48-71 0", "72-95 1"],
+    ),
+    # Four APUs of three caches of eight cores.
+    "MI300A": (
+        of_packages(4, 1, 24, 128 * GIB, 2, caches=3),
+        {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 192},
+        "12x16-cache",
+        ["0-7,96-103 0", "8-15,104-111 0", "16-23,112-119 0", "24-31,120-127 1"],
+    ),
+    # In SNC4, with a NUMA node of HBM for each NUMA node of DRAM: data are on DRAM unless asked.
+    "Sapphire Rapids, SNC4 with HBM": (
+        of_packages(2, 4, 14, 128 * GIB, 2, hbm=16 * GIB),
+        {1, 2, 4, 8, 16, 32, 56, 112, 224},
+        "8x28-fast",
+        ["0-13,112-125 8", "14-27,126-139 9"],
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", list(TODAY))
+def test_hosts_of_today(shape):
+    topology, instances, name, parts = TODAY[shape]
+    planned = plan(topology, policies="usual")
+    assert {s.instances for s in planned.scenarios} == instances
+    placements = planned.scenario(name).placements[: len(parts)]
+    assert [f"{format_list(p.pus)} {format_list(p.numa_nodes)}" for p in placements] == parts
+    of_caches = [s for s in planned.scenarios if s.policy == "cache"]
+    assert {s.instances for s in of_caches} == ({len(topology.domains)} if topology.domains else set())
+    check(topology, plan(topology))
 
 
 def emulated_topology(described):

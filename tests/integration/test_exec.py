@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from firsttouch import paths
 from firsttouch.advice import saved
 from firsttouch.host.cpusets import format_list, parse_list
 from firsttouch.host.emulation import host_name
-from firsttouch.host.topology import load
+from firsttouch.host.topology import load, parse_xml
 from firsttouch.records import schema
 from firsttouch.scenarios import memory_options
 
@@ -299,6 +300,29 @@ def test_a_scenario_that_leaves_pus_to_the_kernel_is_not_for_tasks(folder):
     assert "1x1-unbound leaves the PUs to the kernel: --on and the tasks of srun state them" in done.stderr
 
 
+def test_a_program_runs_on_the_last_level_cache_that_it_is_given(folder):
+    """hwloc reports a cache for each of this host's cores, which the kernel may share out otherwise."""
+    argv = ["lstopo-no-graphics", "--of", "xml", "--disallowed", "-"]
+    root = ET.fromstring(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)  # noqa: S314
+    for package in [*root.iter("object")]:
+        for last in package.findall("object[@type='L3Cache']") if package.get("type") != "L3Cache" else ():
+            package.remove(last)
+            for cache in last.findall("object"):
+                cache.attrib |= {"type": "L3Cache", "depth": "3"}
+                package.append(cache)
+    xml = folder / "caches.xml"
+    xml.write_bytes(ET.tostring(root))
+    domains = parse_xml(xml.read_text()).domains
+    if not domains:
+        pytest.skip("NOT TESTED: this host has no two cores in a NUMA node")
+    env = {"HWLOC_XMLFILE": str(xml), "HWLOC_THISSYSTEM": "1"}
+    done = shell(f"$ft --on cache:{len(domains) - 1} --verify --json -- sleep 1", **env)
+    assert done.returncode == 0, done
+    result = json.loads(done.stderr.splitlines()[-1])
+    assert result["placement_asked"][0]["pus"] == sorted(domains[-1])
+    assert result["placement_found"][0]["pus"] == sorted(domains[-1])
+
+
 def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(folder / "advice"))
     done = shell("$ft -- sleep 0.3")
@@ -326,6 +350,7 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
         ("1x1-default --threads 2 -- true", 2, "1x1-default has 1 threads, --threads asks for 2"),
         ("--on 4096 -- true", 2, "there is no NUMA node 4096"),
         ("--on x -- true", 2, "'x' is not a list of numbers such as 0-3,8"),
+        ("--on cache:99 -- true", 2, "cache"),
         ("1x-default -- not-there", 3, "'not-there' is not on PATH"),
     ],
 )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.cpusets import parse_list
-from firsttouch.host.topology import NumaNode, Pu, Topology
+from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import ScenarioName, name_of, parse_name, plan
 from firsttouch.scenarios.policies import chosen, policies, refusal
@@ -59,6 +59,10 @@ def topologies(draw):
     all_pus, all_nodes = frozenset(number.values()), frozenset(numbers)
     kept_pus = all_pus - (draw(st.frozensets(st.sampled_from(sorted(all_pus)))) if all_pus else frozenset())
     kept_nodes = all_nodes - draw(st.frozensets(st.sampled_from(numbers)))
+    # Last-level caches of one to three cores; some cores may have none.
+    cores, width = sorted({p.core for p in pus}), draw(st.sampled_from((0, 1, 2, 3)))
+    groups = [{*cores[i : i + width]} for i in range(draw(st.integers(0, 2)), len(cores), width)] if width else []
+    caches = [Cache(3, 1 << 25, frozenset(p.index for p in pus if p.core in group)) for group in groups]
     hops = draw(st.binary(min_size=len(numbers) ** 2, max_size=len(numbers) ** 2))
     pairs = [(a, b) for a in numbers for b in numbers]
     matrix = {(a, b): 10 if a == b else 11 + hop % 30 for (a, b), hop in zip(pairs, hops, strict=True)}
@@ -66,6 +70,7 @@ def topologies(draw):
         host,
         numa_nodes=nodes,
         pus=pus,
+        caches=tuple(caches),
         allowed_pus=draw(st.sampled_from((all_pus, kept_pus))),
         allowed_nodes=draw(st.sampled_from((all_nodes, kept_nodes))),
         distances=draw(st.sampled_from(({}, matrix))),
@@ -94,9 +99,12 @@ def with_memory(topology):
     return {n.index for n in topology.numa_nodes if n.memory_bytes and n.index in topology.allowed_nodes}
 
 
-@given(topologies(), st.sampled_from((None, 1, 2, 3, 8, 1000)), st.booleans())
+GROUPS = ("original,localalloc,interleave", "original,localalloc,interleave,cache")
+
+
+@given(topologies(), st.sampled_from((None, 1, 2, 3, 8, 1000)), st.booleans(), st.sampled_from(GROUPS))
 @settings(max_examples=100, deadline=None)
-def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_memory):
+def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_memory, group):
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
     banks = {n for n in with_memory(topology) if topology.node(n).subtype != "GPUMemory"}
     ordinary = {n for n in banks if topology.node(n).subtype not in {"HBM", "CXL-DRAM"} or topology.node(n).pus}
@@ -105,8 +113,8 @@ def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_m
         with pytest.raises(BadInput, match=r"no PU|no NUMA node|--threads"):
             plan(topology, threads=threads, all_memory=all_memory)
         return
-    planned = plan(topology, threads=threads, all_memory=all_memory)
-    assert not planned.infeasible
+    planned = plan(topology, threads=threads, all_memory=all_memory, policies=group)
+    assert [name for name, _ in planned.infeasible if name != "cache"] == []
     names = [s.name for s in planned.scenarios]
     assert len({n.lower() for n in names}) == len(names)
     for scenario in planned.scenarios:
@@ -141,6 +149,7 @@ def check_numactl(topology, placement, policy):
         return
     assert bound(topology, placement) == set(placement.pus)
     expected = {
+        "cache": ("--membind", data),
         "original": ("--membind", data),
         "localalloc": ("--localalloc", True),
         "interleave": ("--interleave", data),

@@ -192,8 +192,11 @@ def _section(text: str) -> Path:
 size = checked(parse_bytes, fits=lambda _: True)
 #: A list of numbers such as 0-3,8.
 numbers = checked(parse_list, "a list with a number")
-#: The same, or the word "all".
-numbers_or_all = checked(lambda text: text if text == "all" else parse_list(text), "a list with a number, or all")
+#: The text of NUMA nodes, of last-level caches, or of all: 0-3, cache:3, all.
+place = checked(
+    lambda text: text if text == "all" or parse_list(text.removeprefix("cache:")) else "",
+    "a list with a number, such a list behind cache:, or all",
+)
 #: A time in seconds, from text such as 90, 30min or 12h.
 duration = checked(
     seconds, "a time above 0, such as 90 (seconds), 30min or 12h", lambda value: 0 < value < math.inf

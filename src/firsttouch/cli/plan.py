@@ -181,16 +181,17 @@ def _copies(scenario: Scenario) -> Copies:
 def _bound(scenario: Scenario, host: Topology) -> str:
     if scenario.instances == 1 or not policy(scenario.policy).binds:
         return "not bound to CPUs"
-    counts = set()
-    whole = True
-    for placement in scenario.placements:
-        nodes = [n for n in host.cpu_nodes if not set(placement.pus).isdisjoint(host.usable_pus(n))]
-        counts.add(len(nodes))
-        whole = whole and len(placement.pus) == sum(len(host.usable_pus(n)) for n in nodes)
+    word, regions = "NUMA node", [frozenset(host.usable_pus(n)) for n in host.cpu_nodes]
+    placed = [frozenset(placement.pus) for placement in scenario.placements]
+    if host.domains and any(pus < region for pus in placed for region in regions):
+        word, regions = "cache", [domain & host.allowed_pus for domain in host.domains]
+    touched = [[region for region in regions if not region.isdisjoint(pus)] for pus in placed]
+    counts = {len(members) for members in touched}
+    whole = all(pus == frozenset().union(*members) for pus, members in zip(placed, touched, strict=True))
     most = max(counts)
     number = f"{min(counts)} to {most}" if len(counts) > 1 else str(most)
     cpus = "" if whole else f"{scenario.threads} CPU{'s' * (scenario.threads > 1)} of "
-    return f"bound to {cpus}{number} NUMA node{'s' * (most > 1)} each"
+    return f"bound to {cpus}{number} {word}{'s' * (most > 1)} each"
 
 
 def _commands(scenario: Scenario, words: str, program: Aligner) -> Iterator[str]:

@@ -154,10 +154,10 @@ def _add_for_program(group: argparse._ArgumentGroup) -> None:
     arg = group.add_argument
     arg(
         "--on",
-        type=options.numbers_or_all,
+        type=options.place,
         metavar="NODES",
-        help="use only the PUs and the memory of these NUMA nodes, such as 0, 0-3 or all; pages elsewhere are a "
-        "wrong placement",
+        help="use only the PUs and the memory of these NUMA nodes, such as 0, 0-3 or all, or only the PUs of "
+        "last-level caches, such as cache:3, and the nearest memory; pages elsewhere are a wrong placement",
     )
     arg(
         "--verify",

@@ -7,7 +7,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ class ExecRequest(Struct, frozen=True):
     """How a program is run; the options of the same names describe the fields."""
 
     scenario: str = "auto"
-    on: Sequence[int] | Literal["all"] | None = None
+    on: str = ""
     threads: int | None = None
     timeout: float | None = None
     scratch: InMemory | Path | None = None
@@ -175,10 +175,9 @@ def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: 
     if request.on or count > 1:
         share = task.share(host) if task and count > 1 else TaskShare(frozenset(host.allowed_pus))
         if request.on:
-            nodes = host.cpu_nodes if request.on == "all" else request.on
-            share = share._replace(pus=share.pus & {pu for node in nodes for pu in host.node(node).pus})
+            share = share._replace(pus=share.pus & host.pus_on(request.on))
             if not share.pus:
-                raise CannotHere(f"--on {format_list(nodes)}: this process may use no PU of these NUMA nodes")
+                raise CannotHere(f"--on {request.on}: this process may use no PU there")
         name = "1x-default" if request.scenario == "auto" else request.scenario
         return plan_task(host, share, count, name, request.threads)
     if request.scenario == "auto":

@@ -59,6 +59,9 @@ def describe(topology: Topology) -> str:
         f"L{lv} {format_bytes(s)}" for lv, s in sorted({(c.level, c.size_bytes) for c in topology.caches})
     )
     text += f"\n\ncaches: {caches or 'unknown'}"
+    if domains := topology.domains:
+        named = (f"{number}: {format_list(pus)}" for number, pus in enumerate(domains))
+        text += f"\nPUs of the last-level caches: {'; '.join(named)}"
     if len(layers := tiers.tiers(topology)) > 1:
         named = (f"{tier.name} ({format_list(tier.banks)})" for tier in layers)
         text += f"\nmemory tiers, the fastest first: {', '.join(named)}"

@@ -35,6 +35,8 @@ DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", 
 ORDINARY_MEMORY = frozenset({"", "DRAM"})
 #: hwloc's types of processor caches.
 _CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
+#: The level from which on a cache is that of several cores on all processors.
+_LAST_LEVEL = 3
 #: hwloc's type of memory-side caches, which cache a bank and may be as large as memory. hwloc 2.0 used L3Cache
 #: with a subtype for Xeon Phi, above all banks of a NUMA node, of which it caches the DRAM.
 _SIDE_CACHE, _OLD_SIDE_CACHE = "MemCache", "MemorySideCache"
@@ -114,6 +116,8 @@ class Topology(Struct, frozen=True, dict=True):
     here: bool = False
     left_out: dict[int, int] = field(default_factory=dict)
     file: Path | None = None
+    #: The PUs of each die of a package with several.
+    dies: tuple[frozenset[int], ...] = ()
 
     def node(self, index: int) -> NumaNode:
         """Return the NUMA node *index*; raises BadInput if it does not exist."""
@@ -151,6 +155,38 @@ class Topology(Struct, frozen=True, dict=True):
     def cpu_nodes(self) -> tuple[int, ...]:
         """NUMA nodes with at least one PU that may be used."""
         return tuple(n.index for n in self.numa_nodes if self.usable_pus(n.index))
+
+    @functools.cached_property
+    def domains(self) -> tuple[frozenset[int], ...]:
+        """The PUs of each last-level cache within a NUMA node, by their lowest PU; () if no node has several.
+
+        The last level is hwloc's L3 or one beyond it; where none is stated, the dies stand for it. PUs of a NUMA
+        node that have none are one domain.
+        """
+        level = max((c.level for c in self.caches), default=0)
+        caches = [c.pus for c in self.caches if c.level == level >= _LAST_LEVEL] or self.dies
+        domains: set[frozenset[int]] = set()
+        for node in self.numa_nodes:
+            pus = frozenset(node.pus)
+            domains |= {pus & cache for cache in caches} | {pus.difference(*caches)}
+        domains.discard(frozenset())
+        nodes = sum(bool(node.pus) for node in self.numa_nodes)
+        return tuple(sorted(domains, key=min)) if caches and len(domains) > nodes else ()
+
+    def pus_on(self, place: str) -> frozenset[int]:
+        """Return the PUs of NUMA nodes (``0-3``), of last-level caches (``cache:3``), or of all (``all``).
+
+        Raises BadInput for a NUMA node or a last-level cache that does not exist.
+        """
+        if not place.startswith("cache:"):
+            nodes = self.cpu_nodes if place == "all" else parse_list(place)
+            return frozenset(pu for node in nodes for pu in self.node(node).pus)
+        if not self.domains:
+            raise BadInput(f"{place}: no NUMA node of this host has several last-level caches")
+        numbers = parse_list(place.removeprefix("cache:"))
+        if absent := [number for number in numbers if number >= len(self.domains)]:
+            raise BadInput(f"there is no last-level cache {min(absent)}: this host has 0-{len(self.domains) - 1}")
+        return frozenset(pu for number in numbers for pu in self.domains[number])
 
     @functools.cached_property
     def memory_nodes(self) -> tuple[int, ...]:
@@ -214,6 +250,7 @@ class Topology(Struct, frozen=True, dict=True):
             ],
             "distances": [[self.distance(a, b) for b in order] for a in order] if self.distances else None,
             "caches": sorted({(c.level, c.size_bytes) for c in self.caches}),
+            **({"last_level_caches": [sorted(pus) for pus in self.domains]} if self.domains else {}),
             "allowed_pus": sorted(self.allowed_pus),
             "memory_limit_bytes": self.memory_limit_bytes,
             "info": self.info,
@@ -243,6 +280,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     nodes: list[NumaNode] = []
     bandwidths = _bandwidths(root)
     caches: list[Cache] = []
+    dies: list[frozenset[int]] = []
     for element, above in _objects(machine, itertools.count(), _Above(-1, -1, ())):
         kind = element.get("type", "")
         cpuset = parse_hwloc(element.get("cpuset") or "0x0")
@@ -262,6 +300,8 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
             nodes.append(
                 replace(node, side_cache_bytes=cached, tier=_tier(element), bandwidth=rate, offline=offline)
             )
+        elif kind == "Die":
+            dies.append(frozenset(cpuset))
         elif (
             kind in _CACHES
             and element.get("subtype") != _OLD_SIDE_CACHE
@@ -284,6 +324,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
         ),
         pus=tuple(replace(p, numa_node=owner.get(p.index)) for p in sorted(pus, key=lambda pu: pu.index)),
         caches=tuple(caches),
+        dies=tuple(dies),
         distances=_distances(root),
         allowed_pus=_allowed(machine, "cpuset") & online,
         allowed_nodes=_allowed(machine, "nodeset"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host import grant
 from firsttouch.host.topology import Topology
+from firsttouch.scenarios.cache_domains import divide, split
 from firsttouch.scenarios.numa_groups import Neighbours
 
 #: Thread counts of the scaling study in eighths of all PUs: 8, 16, 32, 48 and 64 of 64 (thesis section 5.2.1).
@@ -57,6 +58,11 @@ class Layout:
         for pu in (p for pus in self.pus.values() for p in pus):
             self._rank[pu] = seen[self._core[pu]]
             seen[self._core[pu]] += 1
+        #: The PUs of each NUMA node by last-level cache.
+        self.domains = {
+            n: [of_cache for d in topology.domains if (of_cache := [pu for pu in pus if pu in d])] or [list(pus)]
+            for n, pus in self.pus.items()
+        }
 
     @functools.cached_property
     def _neighbours(self) -> Neighbours:
@@ -72,6 +78,12 @@ class Layout:
             cores = min(len({self._core[p] for p in s.pus}) for s in shares)
             for threads in sorted({min(t, self.threads // instances) for t in (room, cores)}):
                 yield self._shares(instances, threads), threads
+
+    def divisions_by_cache(self) -> Iterator[tuple[list[Share], int]]:
+        """Yield the same for scenarios with an instance on each last-level cache; raises CannotHere for none."""
+        instances = sum(map(len, self.domains.values()))
+        by_threads = {len(s[0].pus): s for w in (True, False) for s in [self.caches(instances, whole_cores=w)]}
+        yield from ((shares, threads) for threads, shares in sorted(by_threads.items()))
 
     def division(self, instances: int, threads: int | None, *, bound: bool = True) -> tuple[list[Share], int]:
         """Return the shares of *instances* with *threads* threads each (None: all usable PUs), and the threads.
@@ -100,6 +112,34 @@ class Layout:
             )
         return self._packed(instances, each), each
 
+    def caches(self, instances: int, threads: int | None = None, *, whole_cores: bool = False) -> list[Share]:
+        """Return shares that have the last-level caches of their PUs alone, equally many each, in one NUMA node.
+
+        *threads* are those of each instance (None: all PUs of its caches, or with *whole_cores* one of each core).
+        Raises CannotHere if there are too few caches or PUs.
+        """
+        total = sum(map(len, self.domains.values()))
+        if total == len(self.pus):
+            raise CannotHere("no NUMA node of this host has several last-level caches")
+        fits = (g for g in range(total, 0, -1) if sum(len(d) // g for d in self.domains.values()) >= instances)
+        if not (each := next(fits, 0)):
+            raise CannotHere(f"{instances} instances need a last-level cache each, and {total} may be used")
+        turns = [(turn, n) for n, domains in self.domains.items() for turn in range(len(domains) // each)]
+        groups = []
+        for node, count in sorted(Counter(n for _, n in sorted(turns)[:instances]).items()):
+            largest = sorted(self.domains[node], key=len, reverse=True)[: count * each]
+            kept = [domain for domain in self.domains[node] if domain in largest][: count * each]
+            groups += [(node, kept[i * each : (i + 1) * each]) for i in range(count)]
+        all_pus = [[pu for domain in group for pu in domain] for _, group in groups]
+        room = min(len({self._core[pu] for pu in pus} if whole_cores else pus) for pus in all_pus)
+        if (threads or room) > room:
+            raise CannotHere(f"the last-level caches of an instance have {room} PUs, and {threads} are asked for")
+        size = threads or min(room, self.threads // instances)
+        if not size or instances * size > self.threads:
+            raise CannotHere(f"{instances} x {size} threads are more than the {self.threads} PUs to be used")
+        divided = ((n, divide(group, self._core, self._rank, 1, size)[0]) for n, group in groups)
+        return [self._share(pus, self._nearest((node,))) for node, pus in divided]
+
     def parts(self, count: int, threads: int | None) -> list[Share]:
         """Return the shares of *count* programs of *threads* threads (None: as many PUs as there are for each).
 
@@ -112,7 +152,7 @@ class Layout:
         except CannotHere:
             if count * each > self.threads:
                 raise
-            pus = _split(self._core, self._everything().pus, count, each)
+            pus = split(self._core, self._everything().pus, count, each)
             return [self._share(part, self._nearest(sorted({self._node[pu] for pu in part}))) for part in pus]
         return shares if count > 1 else [self._share(shares[0].pus[:each], self._nearest(tuple(self.pus)))]
 
@@ -138,7 +178,21 @@ class Layout:
             return self._packed(instances, threads or min(map(len, self.pus.values())) // parts)
         if instances not in self._groups:
             self._groups[instances] = self._neighbours.groups(instances)
-        return [self._share(self._merge(g)[:threads], self._nearest(g)) for g in self._groups[instances]]
+        return [self._share(self._of_group(g, threads), self._nearest(g)) for g in self._groups[instances]]
+
+    def _of_group(self, group: Sequence[int], threads: int | None) -> tuple[int, ...]:
+        """Return *threads* PUs of a group of NUMA nodes (None: all), in few last-level caches of each."""
+        pus = self._merge(group)[:threads]
+        if threads is None or all(len(self.domains[n]) == 1 for n in group):
+            return pus
+        counts = Counter(self._node[pu] for pu in pus)
+        return tuple(pu for n, count in counts.items() for pu in self._within(n, 1, count)[0])
+
+    def _within(self, node: int, parts: int, size: int) -> list[tuple[int, ...]]:
+        """Return *parts* of *size* PUs of one NUMA node."""
+        if len(self.domains[node]) == 1:
+            return split(self._core, self.pus[node], parts, size)
+        return divide(self.domains[node], self._core, self._rank, parts, size)
 
     def _packed(self, instances: int, threads: int) -> list[Share]:
         """Return shares of *threads* PUs within one NUMA node, dealt out in turn while a node has PUs left."""
@@ -147,7 +201,7 @@ class Layout:
         return [
             self._share(pus, self._nearest((node,)))
             for node in sorted(counts)
-            for pus in _split(self._core, self.pus[node], counts[node], threads)
+            for pus in self._within(node, counts[node], threads)
         ]
 
     def _share(self, pus: tuple[int, ...], banks: tuple[int, ...]) -> Share:
@@ -175,40 +229,3 @@ class Layout:
         find_next_best_node). --localalloc follows the same order.
         """
         return self.topology.distance(node, bank) + int(bank < node) + int(bank in self.pus)
-
-
-def _split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
-    """Split the PUs of one NUMA node, best first, into *parts* of *size* PUs that share few cores.
-
-    Left-over PUs are the last ones, second hardware threads if there are any. Neighbouring PUs stay together
-    unless parts made of whole cores share fewer cores.
-    """
-    kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
-    runs = [kept[i * size : (i + 1) * size] for i in range(parts)]
-    chunks = min(
-        runs, _whole_cores(core, kept, size), key=lambda chunks: sum(len({core[p] for p in c}) for c in chunks)
-    )
-    place = {pu: i for i, pu in enumerate(pus)}
-    return [tuple(sorted(c, key=place.__getitem__)) for c in chunks]
-
-
-def _whole_cores(core: Mapping[int, int], pus: Sequence[int], size: int) -> list[list[int]]:
-    """Divide *pus* into parts of *size*, largest cores first, so that small cores fill the gaps."""
-    by_core: dict[int, list[int]] = {}
-    for pu in pus:
-        by_core.setdefault(core[pu], []).append(pu)
-    cores = sorted(by_core.values(), key=len, reverse=True)
-    chunks = []
-    while cores:
-        chunk: list[int] = []
-        for own in cores:
-            if len(own) <= size - len(chunk):
-                chunk += own
-                own.clear()
-        cores = [own for own in cores if own]
-        if missing := size - len(chunk):
-            # The rest of the core keeps its place in the order and goes to the next part.
-            chunk += cores[0][:missing]
-            del cores[0][:missing]
-        chunks.append(chunk)
-    return chunks

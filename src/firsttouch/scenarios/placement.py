@@ -236,10 +236,13 @@ class Plan(Struct, frozen=True):
 
     def _division(self, name: str, parts: ScenarioName) -> Scenario:
         """Return a scenario that is not among the usual ones."""
+        layout = self._planner.layout
         try:
-            shares, threads = self._planner.layout.division(
-                parts.instances, parts.threads, bound=parts.policy.binds
-            )
+            if parts.policy.caches and parts.instances > 1:
+                shares = layout.caches(parts.instances, parts.threads)
+                threads = len(shares[0].pus)
+            else:
+                shares, threads = layout.division(parts.instances, parts.threads, bound=parts.policy.binds)
         except CannotHere as error:
             have = f"this host has {', '.join(s.name for s in self.scenarios)}"
             raise CannotHere(f"scenario {name}: {error}; {have}") from error
@@ -307,14 +310,20 @@ def plan(
         wanted = tuple(policy for policy in wanted if not policy.tiers)
     scenarios: list[Scenario] = []
     infeasible: list[tuple[str, str]] = []
-    for shares, per_instance in planner.layout.divisions():
-        for policy in wanted:
-            scenario = planner.scenario(shares, per_instance, policy)
-            if reason := planner.reason(scenario):
-                infeasible.append((scenario.name, reason))
-                planner.refused[scenario.name] = scenario
-            else:
-                scenarios.append(scenario)
+    by_nodes = [policy for policy in wanted if not policy.caches]
+    divisions = [(shares, size, policy) for shares, size in planner.layout.divisions() for policy in by_nodes]
+    for policy in (policy for policy in wanted if policy.caches):
+        try:
+            divisions += [(shares, size, policy) for shares, size in planner.layout.divisions_by_cache()]
+        except CannotHere as error:
+            infeasible += [] if policies in GROUPS else [(policy.name, str(error))]
+    for shares, per_instance, policy in divisions:
+        scenario = planner.scenario(shares, per_instance, policy)
+        if reason := planner.reason(scenario):
+            infeasible.append((scenario.name, reason))
+            planner.refused[scenario.name] = scenario
+        else:
+            scenarios.append(scenario)
     return Plan(tuple(scenarios), tuple(infeasible), planner)
 
 
@@ -335,7 +344,9 @@ def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threa
     if not parts.policy.binds:
         raise BadInput(f"{name} leaves the PUs to the kernel: --on and the tasks of srun state them")
     layout = Layout(replace(topology, allowed_pus=share.pus), None)
-    part = layout.parts(share.dividing, threads or parts.threads)[share.place]
+    each = threads or parts.threads
+    divide = layout.caches if parts.policy.caches else layout.parts
+    part = divide(share.dividing, each)[share.place]
     planner = _Planner(layout, Need(), {})
     placement = planner.placement(part, "part", parts.policy)
     base = str(ScenarioName(tasks, parts.policy, len(part.pus)))

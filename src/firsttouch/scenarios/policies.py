@@ -44,6 +44,7 @@ class Policy(Table, frozen=True, eq=False):
     setting: Annotated[tuple[str, ...], Meta(min_length=2, max_length=2, description="a file and its value")] = ()
     unlisted: bool = False
     tiers: Literal["", "fast", "own"] = ""
+    caches: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for a table without one of the extents."""
@@ -113,11 +114,14 @@ def word_of(policy: Policy, extent: Extent) -> str:
 def chosen(text: str) -> tuple[Policy, ...]:
     """Return the policies of one of GROUPS or of a comma-separated list of names; raises BadInput.
 
-    ``usual`` are those of the thesis and of memory tiers.
+    ``usual`` are those of the thesis, of last-level caches and of memory tiers.
     """
     if text in GROUPS:
         listed = [p for p in policies().values() if not p.unlisted]
-        return tuple(p for p in listed if text == "all" or not p.since or (p.tiers and text == "usual"))
+        thesis = [p for p in listed if not (p.since or p.caches)]
+        return tuple(
+            p for p in listed if text == "all" or p in thesis or (text == "usual" and (p.tiers or p.caches))
+        )
     return tuple(policy(name) for name in dict.fromkeys(text.split(",")))
 
 

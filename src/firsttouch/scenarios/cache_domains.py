@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Divides PUs among equal parts so that the parts cross and share as few last-level caches as possible.
+
+PUs that share a last-level cache are a domain (:attr:`firsttouch.host.topology.Topology.domains`). The rules, in
+order: no core is shared while another one is idle; the parts cross as few borders of domains as possible; as few
+parts as possible share a domain with another one; within a domain they share few cores.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+#: States and numbers of parts up to which the best division is found exactly: below a second. Beyond, with
+#: domains of many sizes, parts follow each other through all domains.
+EXACT = 40_000
+
+
+class _Size(NamedTuple):
+    """How many PUs of a domain must be used, because a core would be idle otherwise, and may be used."""
+
+    least: int
+    most: int
+
+
+class _Joined(NamedTuple):
+    """Domains that some parts divide: how many of each size, and how many *parts*."""
+
+    domains: tuple[int, ...]
+    parts: int
+
+
+def divide(
+    domains: Sequence[Sequence[int]], core: Mapping[int, int], rank: Mapping[int, int], parts: int, size: int
+) -> list[tuple[int, ...]]:
+    """Return *parts* tuples of *size* PUs, best first, in the order of the *domains*.
+
+    *domains* have their PUs best first: the first of each core, then the second ones. *core* and *rank* are the
+    number of a PU's core and its place in the core. There must be parts * size PUs at least.
+    """
+    ranks = Counter(rank[pu] for domain in domains for pu in domain)
+    level = next(level for level in itertools.count(1) if sum(ranks[r] for r in range(level)) >= parts * size)
+    usable = [[pu for pu in domain if rank[pu] < level] for domain in domains]
+    sizes = [_Size(sum(rank[pu] < level - 1 for pu in pus), len(pus)) for pus in usable]
+    result = []
+    for members, count in _components(sizes, parts, size):
+        pus = sorted((pu for domain in members for pu in usable[domain]), key=lambda pu: (rank[pu], pu))
+        if len(members) == 1:
+            result += split(core, pus, count, size)
+            continue
+        kept = {*pus[: count * size]}
+        ordered = [pu for domain in members for pu in sorted(kept.intersection(usable[domain]), key=_by(core))]
+        runs = (ordered[i * size : (i + 1) * size] for i in range(count))
+        result += [tuple(sorted(run, key=lambda pu: (rank[pu], pu))) for run in runs]
+    return result
+
+
+def _by(core: Mapping[int, int]) -> functools.partial[tuple[int, int]]:
+    return functools.partial(_core_and_number, core)
+
+
+def _core_and_number(core: Mapping[int, int], pu: int) -> tuple[int, int]:
+    return core[pu], pu
+
+
+def _components(sizes: Sequence[_Size], parts: int, size: int) -> list[tuple[list[int], int]]:
+    """Return the domains (places in *sizes*) that parts divide among them, with the number of these parts.
+
+    Parts that follow each other through d domains cross d - 1 borders, so as few domains as possible are joined,
+    and as many groups as possible have parts.
+    """
+    least = [math.ceil(s.least / size) for s in sizes]
+    most = [s.most // size for s in sizes]
+    if all(low <= high for low, high in zip(least, most, strict=True)) and sum(least) <= parts <= sum(most):
+        counts, left = least, parts - sum(least)
+        while left:
+            fewest = min(counts[i] for i in range(len(sizes)) if counts[i] < most[i])
+            place = next(i for i in range(len(sizes)) if counts[i] == fewest and counts[i] < most[i])
+            counts[place] += 1
+            left -= 1
+        return [([place], count) for place, count in enumerate(counts) if count]
+    kinds = sorted({*sizes}, reverse=True)
+    available = tuple(sizes.count(kind) for kind in kinds)
+    if math.prod(n + 1 for n in available) * parts > EXACT:
+        return [([*range(len(sizes))], parts)]
+    places = {kind: [i for i, s in enumerate(sizes) if s == kind] for kind in kinds}
+    chosen = []
+    for joined in sorted(_cheapest(tuple(kinds), available, parts, size)[2], reverse=True):
+        members = sorted(
+            places[kind].pop(0) for kind, n in zip(kinds, joined.domains, strict=True) for _ in range(n)
+        )
+        chosen.append((members, joined.parts))
+    return sorted(chosen)
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _cheapest(
+    kinds: tuple[_Size, ...], available: tuple[int, ...], parts: int, size: int
+) -> tuple[float, int, tuple[_Joined, ...]]:
+    """Return the borders that parts cross, minus the number of groups, and the groups, of the best division."""
+    first = next((i for i, count in enumerate(available) if count), None)
+    if first is None:
+        return (math.inf if parts else 0), 0, ()
+    best: tuple[float, int, tuple[_Joined, ...]] = (math.inf, 0, ())
+    for taken, count in _choices(kinds, available, first, parts, size):
+        rest = tuple(n - k for n, k in zip(available, taken, strict=True))
+        borders, groups, joined = _cheapest(kinds, rest, parts - count, size)
+        if count:
+            borders, groups, joined = borders + sum(taken) - 1, groups - 1, (_Joined(taken, count), *joined)
+        best = min(best, (borders, groups, joined), key=lambda option: option[:2])
+    return best
+
+
+def _choices(
+    kinds: tuple[_Size, ...], available: tuple[int, ...], first: int, parts: int, size: int
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the groups with a domain of the *first* kind, and how many parts they may have; 0: it is left idle."""
+    alone = tuple(int(i == first) for i in range(len(kinds)))
+    if not kinds[first].least:
+        yield alone, 0
+    for taken in itertools.product(*(range(int(i == first), count + 1) for i, count in enumerate(available))):
+        least = sum(n * kind.least for n, kind in zip(taken, kinds, strict=True))
+        most = sum(n * kind.most for n, kind in zip(taken, kinds, strict=True))
+        for count in range(max(1, math.ceil(least / size)), min(parts, most // size) + 1):
+            yield taken, count
+
+
+def split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
+    """Split the PUs of one domain, best first, into *parts* of *size* PUs that share few cores.
+
+    Left-over PUs are the last ones, second hardware threads if there are any. Neighbouring PUs stay together
+    unless parts made of whole cores share fewer cores.
+    """
+    kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
+    runs = [kept[i * size : (i + 1) * size] for i in range(parts)]
+    chunks = min(
+        runs, _whole_cores(core, kept, size), key=lambda chunks: sum(len({core[p] for p in c}) for c in chunks)
+    )
+    place = {pu: i for i, pu in enumerate(pus)}
+    return [tuple(sorted(c, key=place.__getitem__)) for c in chunks]
+
+
+def _whole_cores(core: Mapping[int, int], pus: Sequence[int], size: int) -> list[list[int]]:
+    """Divide *pus* into parts of *size*, largest cores first, so that small cores fill the gaps."""
+    by_core: dict[int, list[int]] = {}
+    for pu in pus:
+        by_core.setdefault(core[pu], []).append(pu)
+    cores = sorted(by_core.values(), key=len, reverse=True)
+    chunks = []
+    while cores:
+        chunk: list[int] = []
+        for own in cores:
+            if len(own) <= size - len(chunk):
+                chunk += own
+                own.clear()
+        cores = [own for own in cores if own]
+        if missing := size - len(chunk):
+            # The rest of the core keeps its place in the order and goes to the next part.
+            chunk += cores[0][:missing]
+            del cores[0][:missing]
+        chunks.append(chunk)
+    return chunks
