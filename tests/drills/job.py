@@ -164,7 +164,6 @@ class Cluster:
     _from_dict = staticmethod(_once(schema.from_dict, repr))
     _records_at = staticmethod(_once(Journal._records_at, _journalled))
     _of_records = staticmethod(_once(samples_table.of_records, _content))
-    _repetitions = staticmethod(_once(measuring.repetitions, _content))
     _judged = staticmethod(_once(measuring.judged, _judgement))
     #: The records of steps that were measured before, by all that they depend on.
     _measured: ClassVar[dict[tuple[object, ...], tuple[int, bytes, bytes, bytes, int]]] = {}
@@ -230,7 +229,6 @@ class Cluster:
             patch.setattr(schema, "from_dict", self._from_dict)
             patch.setattr(Journal, "_records_at", self._records_at)
             patch.setattr(samples_table, "of_records", self._of_records)
-            patch.setattr(measuring, "repetitions", self._repetitions)
             patch.setattr(measuring, "judged", self._judged)
             # What a killed host keeps is not the topic here.
             patch.setattr(os, "fsync", lambda _descriptor: None)

@@ -337,39 +337,32 @@ def finding(word):
 
 
 class TestPlan:
-    def fleet(self, repetitions=1, loss=0.25):
+    def fleet(self, repetitions=1, loss=0.25, **more):
+        """Return the findings of hosts with *repetitions* of each step, and *more* of bandwidth on some."""
         noise = random.Random(1)  # noqa: S311
         records = [
             record(host, step, (loss if (host, step) == ("n3", "bandwidth-1") else 0) + noise.gauss(0, 0.005))
-            for _ in range(repetitions)
             for host in HOSTS
             for step in STEPS
+            for _ in range(repetitions + (more.get(host, 0) if step == "bandwidth-1" else 0))
         ]
-        fleet = judged(samples_table.of_records(records, "local"), Undescribed("local"))
-        return fleet, measuring.repetitions(records)
+        return judged(samples_table.of_records(records, "local"), Undescribed("local"))
 
     def test_siblings_repeat_what_a_host_is_undecided_in(self):
-        fleet, counts = self.fleet()
-        planned = measuring.plan(fleet, HOSTS, counts, 12)
+        planned = measuring.plan(self.fleet(), HOSTS, 12)
         assert {host for host, keys in planned.items() if key("bandwidth-1") in keys} == set(HOSTS)
         assert planned["n3"][0] == key("bandwidth-1")
 
     def test_of_many_siblings_those_with_the_fewest_repetitions_take_part(self, monkeypatch):
         monkeypatch.setattr(measuring, "SIBLINGS", 2)
-        fleet, counts = self.fleet()
-        for host in HOSTS[3:]:
-            counts[host][key("bandwidth-1")] -= 1
-        planned = measuring.plan(fleet, HOSTS, counts, 12)
+        planned = measuring.plan(self.fleet(n1=1, n2=1), HOSTS, 12)
         assert {h for h, keys in planned.items() if key("bandwidth-1") in keys} == {"n3", "n4", "n5"}
 
     def test_a_host_that_has_more_repetitions_does_not_take_part(self):
-        fleet, counts = self.fleet()
-        counts["n6"][key("bandwidth-1")] += 1
-        assert key("bandwidth-1") not in measuring.plan(fleet, HOSTS, counts, 12)["n6"]
+        assert key("bandwidth-1") not in measuring.plan(self.fleet(n6=1), HOSTS, 12)["n6"]
 
     def test_nothing_is_planned_for_a_decided_fleet(self):
-        fleet, counts = self.fleet(repetitions=8)
-        assert not any(measuring.plan(fleet, HOSTS, counts, 12).values())
+        assert not any(measuring.plan(self.fleet(repetitions=8), HOSTS, 12).values())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ Campaigns and the check of a host judge nothing: the command line gives them a :
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,9 @@ from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
-from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
-from firsttouch.units import text_range
+from firsttouch.units import number, text_range
 
 #: How many hosts repeat a case with a host that is undecided in it: repetitions tell what good hosts reach, too.
 SIBLINGS = 8
@@ -39,6 +38,7 @@ class JobJudge:
     """Judges the hosts of a job of the campaign *source*, by all records of the campaign.
 
     Undecided cases are measured up to *most* times. The verdicts are those of :meth:`conclude`, the worst first.
+    Arguments are as in :class:`firsttouch.campaign.run.Judge`.
     """
 
     def __init__(self, system: System, source: str, most: int = MOST_REPETITIONS) -> None:
@@ -49,31 +49,30 @@ class JobJudge:
         #: The findings by which several hosts were judged.
         self.fleet: Findings | None = None
 
+    def _judged(self, records: _Records, **options: Any) -> Findings:
+        all_records = [*itertools.chain.from_iterable(records.values())]
+        return judged(samples_table.of_records(all_records, self.system.name), self.system, **options)
+
     def next_cases(self, records: _Records, host: str, present: Collection[str]) -> tuple[list[str], bool]:
         """Return the keys of the cases that *host* measures next, and whether others of the hosts *present* do.
 
-        The most suspicious come first. *records* are those of each host so far.
+        The most suspicious come first.
         """
-        system = self.system
-        by_references = [*undecided(records.get(host, ()), system, self.most)]
+        by_references = [*undecided(records.get(host, ()), self.system, self.most)]
         others = [other for other in present if other != host]
         if not others:
             return by_references, False
-        all_records = [record for of_host in records.values() for record in of_host]
-        if len({record.host for record in all_records}) < FEWEST_HOSTS:
-            return by_references, any(undecided(records.get(other, ()), system, self.most) for other in others)
-        fleet = judged(samples_table.of_records(all_records, system.name), system)
-        hosts = [each for each in present if each in fleet.number]
-        planned = plan(fleet, hosts, repetitions(all_records), self.most)
+        if sum(map(bool, records.values())) < FEWEST_HOSTS:
+            return by_references, any(undecided(records.get(o, ()), self.system, self.most) for o in others)
+        fleet = self._judged(records)
+        planned = plan(fleet, [each for each in present if each in fleet.number], self.most)
         return [*planned.pop(host, ()), *by_references], any(planned.values())
 
     def left_by_fleet(self, records: _Records, host: str) -> dict[str, int]:
         """Return the cases that the whole fleet leaves undecided on a *host*, with their repetitions so far."""
-        all_records = [record for of_host in records.values() for record in of_host]
-        if len({record.host for record in all_records}) < FEWEST_HOSTS:
+        if sum(map(bool, records.values())) < FEWEST_HOSTS:
             return {}
-        table = samples_table.of_records(all_records, self.system.name)
-        return undecided_cases(judged(table, self.system), host, self.most)
+        return undecided_cases(self._judged(records), host, self.most)
 
     def conclude(
         self,
@@ -85,13 +84,12 @@ class JobJudge:
         measured_at: float,
         file: Path,
     ) -> None:
-        """Judge the *hosts* of the job, and write the verdict of this *host* to its verdict file and to *file*.
+        """Judge the *hosts* of the job, and write the verdict of this *host* to its verdict file and to *file*."""
 
-        *missing* are the steps without results by host, *measured_at* is the time of the host's newest records.
-        """
-        all_records = [record for of_host in records.values() for record in of_host]
-        table = samples_table.of_records(all_records, self.system.name)
-        fleet = judged(table, self.system, missing=missing, configurations=lambda: drift.latest(all_records))
+        def configurations() -> dict[str, drift.Configuration]:
+            return drift.latest(itertools.chain.from_iterable(records.values()))
+
+        fleet = self._judged(records, missing=missing, configurations=configurations)
         self.verdicts = [fleet.of(each) for each in fleet.by_severity if each in hosts]
         self.verdict = next(verdict for verdict in self.verdicts if verdict.host == host)
         self.fleet = fleet if len(hosts) > 1 else None
@@ -145,24 +143,17 @@ def campaign_findings(campaign_state: State, records: Sequence[Record], system: 
 # The next round
 
 
-def repetitions(records: Iterable[Record]) -> dict[str, Counter[str]]:
-    """Return how often each host has measured each case (by its key)."""
-    counts: dict[str, Counter[str]] = {}
-    for record in records:
-        key = Case.of(record).key
-        counts.setdefault(record.host, Counter())[key] += 1
-    return counts
-
-
-def plan(
-    fleet: Findings, hosts: Sequence[str], counts: Mapping[str, Mapping[str, int]], most: int
-) -> dict[str, list[str]]:
+def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str]]:
     """Return the keys of the cases that each of *hosts* measures in the next round, the most suspicious first.
 
     These are the cases that another repetition may decide, and those that a sibling is undecided in. A case has
-    :data:`SIBLINGS` siblings, those with the fewest repetitions; a host that fails it is none. *counts* are the
-    repetitions so far, at most *most*.
+    :data:`SIBLINGS` siblings, those with the fewest repetitions (at most *most*); a host that fails it is none.
     """
+    samples = fleet.samples
+    counts = {
+        host: {samples.cases[samples.case[g]].key: int(samples.counts[g]) for g in fleet.groups(host).tolist()}
+        for host in hosts
+    }
     open_cases = {host: set(undecided_cases(fleet, host, most)) for host in hosts}
     suspicion: dict[str, tuple[int, float]] = {}
     failing: set[tuple[str, str]] = set()
@@ -181,7 +172,7 @@ def plan(
         siblings = [
             host
             for host in hosts
-            if key not in open_cases[host] and key in counts.get(host, ()) and (host, key) not in failing
+            if key not in open_cases[host] and key in counts[host] and (host, key) not in failing
         ]
         siblings.sort(key=lambda host: counts[host][key])
         for host in siblings[: max(0, SIBLINGS + 1 - len(undecided_hosts))]:
@@ -216,21 +207,14 @@ class Spent(Struct, frozen=True):
         """Return the last line of a job."""
         fewest, most = self.repetitions
         times = f"{text_range(str(fewest), str(most))} repetition{'s' if most != 1 else ''} of each metric"
-        times = f"{times} in {_duration(self.seconds)}"
+        times += f" in {number(self.seconds / 60)} min"
         if not self.undecided:
             return f"{times}; nothing is undecided"
         named = [f"{host}: {case}" for host, cases in self.undecided.items() for case in cases[:1]][:_NAMED]
         count = sum(map(len, self.undecided.values()))
-        others = f"; {count - len(named)} more" if count > len(named) else ""
-        why = f"; {self.limit}" if self.limit else ""
-        return f"{times}{why}; still undecided: {'; '.join(named)}{others}"
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+        others = [f"{count - len(named)} more"] if count > len(named) else []
+        why = [self.limit] if self.limit else []
+        return "; ".join([times, *why, f"still undecided: {'; '.join([*named, *others])}"])
 
 
 def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
@@ -238,9 +222,8 @@ def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
     counts = [len(f.values) for v in verdicts for f in v.findings if f.evidence is not None] or [1]
     titles = {}
     for verdict in verdicts:
-        findings = [f for f in verdict.findings if f.verdict in {"undecided", "suspect"}]
-        if verdict.verdict == "undecided" and not findings:
-            titles[verdict.host] = [*verdict.blind] or ["nothing was judged"]
-        elif findings:
-            titles[verdict.host] = [f.case.title for f in worst_first(findings)]
+        findings = worst_first(f for f in verdict.findings if f.verdict in {"undecided", "suspect"})
+        nothing = ([*verdict.blind] or ["nothing was judged"]) if verdict.verdict == "undecided" else []
+        if cases := [f.case.title for f in findings] or nothing:
+            titles[verdict.host] = cases
     return Spent(seconds, (min(counts), max(counts)), limit, titles)

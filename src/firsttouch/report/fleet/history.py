@@ -35,24 +35,21 @@ def of_fleet(changes: Sequence[Change]) -> Timeline:
     """Return the section of the *changes* of a system's hosts."""
     if not changes:
         return Timeline([Paragraph(_NO_CHANGE)], ())
-    table = Table(f"Changes over time: {len(changes)}", _HEADER, [*map(_row, changes)], kind="stack changes")
     return Timeline(
-        [Paragraph(f"{_line(changes)}. {_SEEN}"), *table.first(MOST_ROWS, "summary.json")],
+        [Paragraph(f"{_line(changes)}. {_SEEN}"), *change_table(changes).first(MOST_ROWS, "summary.json")],
         [change.to_dict() for change in changes[:MOST_KEPT]],
     )
 
 
+def change_table(changes: Sequence[Change]) -> Table:
+    """Return the table of *changes*, in the same order."""
+    return Table(f"Changes over time: {len(changes)}", _HEADER, [*map(_row, changes)], kind="stack changes")
+
+
 def _row(change: Change) -> tuple[Entry, ...]:
     before, after = (Cell(level, partial(quantity, unit=change.case.unit)) for level in change.levels)
-    return (
-        change.when,
-        change.who,
-        change.parts,
-        Cell(change.change, signed_percent),
-        before,
-        after,
-        "; ".join(change.causes),
-    )
+    size = Cell(change.change, signed_percent)
+    return (change.when, change.who, change.parts, size, before, after, "; ".join(change.causes))
 
 
 def _line(changes: Sequence[Change]) -> str:
