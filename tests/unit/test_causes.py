@@ -232,7 +232,6 @@ def rule_of(text):
             symptoms(metrics=[metric("a.b"), metric("a.c", "pass")]),
             symptoms(metrics=[metric("a.b"), metric("a.c", "suspect")]),
         ),
-        ('fails = "a"', symptoms(metrics=[metric("a.b")]), symptoms(metrics=[metric("a.b", "suspect")])),
         ('missing = "a"', symptoms(BANK, missing=[("a", {})]), symptoms(BANK)),
         (
             'bad = ["*"]\nsetting = "huge_pages"\nat_least = 1\nbelow = 2',

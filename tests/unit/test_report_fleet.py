@@ -499,7 +499,7 @@ class TestCompare:
         (change,) = compared.changes
         assert (change.word, change.before, change.after, change.size) == ("worse", 0.0, 7.0, 1.0)
         assert (change.hosts, change.low, change.high) == (20, 1.0, 1.0)
-        assert not compared.cases_before
+        assert compared.cases_of_one == ([], [])
         comparison.build(compared, tmp_path, names=("before", "after"))
         document = json.loads((tmp_path / "summary.json").read_text())
         assert document["line"].startswith("1 metric of 20 hosts in both: 1 worse. First: ")

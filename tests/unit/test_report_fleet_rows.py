@@ -49,7 +49,7 @@ class TestChanges:
         host = Host("n1", [(case(better=better), size)], (), ())
         ((name, _, worst, *_),) = comparison.host_table([host]).texts
         assert (name, worst) == ("n1", f"copy {says}")
-        result = Comparison((), 9, [host], (), (), (), (), ())
+        result = Comparison((), 9, [host], (), ((), ()), ((), ()))
         example = "such as" if says.endswith("(better)") else "the worst is"
         assert f"; {example} n1: copy {says}." in comparison._unlike(result)
 

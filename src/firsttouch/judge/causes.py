@@ -53,8 +53,7 @@ class Rule(Table, frozen=True):
     #: Metrics (CHECK.METRIC) of which one is bad, and of which none is.
     metrics: tuple[str, ...] = ()
     good_metrics: tuple[str, ...] = ()
-    #: A check of which a count fails, and one of which cases are missing, with parameters.
-    fails: str = ""
+    #: A check of which cases are missing, with parameters.
     missing: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
     #: A setting of the host with its range.
@@ -183,10 +182,6 @@ def _metrics(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     titles = bad(rule.metrics)
     if bad(rule.good_metrics) or (rule.metrics and not titles):
         return None
-    if rule.fails:
-        titles = [f.case.title for f in symptoms.bad_metrics if f.case.check == rule.fails and f.verdict == "fail"]
-        if not titles:
-            return None
     if rule.missing and not any(check == rule.missing and is_there(case) for check, case in symptoms.missing):
         return None
     return {"cases": first_of(titles, _FEW_NAMED)} if titles else {}

@@ -86,7 +86,7 @@ class Host(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """All changes in order of urgency, and what only one of the campaigns has.
+    """All changes in order of urgency, and the hosts and the cases that only one of the campaigns has (each).
 
     *changed* are the hosts that changed unlike the others, the worst first, *busy* those that were measured only
     while other processes used them, before or after. Their measured values show no change.
@@ -96,10 +96,8 @@ class Comparison(Struct, frozen=True):
     hosts: int
     changed: Sequence[Host]
     busy: Sequence[str]
-    only_before: Sequence[str]
-    only_after: Sequence[str]
-    cases_before: Sequence[str]
-    cases_after: Sequence[str]
+    hosts_of_one: tuple[Sequence[str], Sequence[str]]
+    cases_of_one: tuple[Sequence[str], Sequence[str]]
 
 
 class _Side(Struct, frozen=True):
@@ -153,10 +151,8 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         hosts=len(shared),
         changed=_hosts(changes, lost, new),
         busy=[shared[host] for host in np.flatnonzero(is_busy).tolist()],
-        only_before=sorted({*before.hosts} - {*shared}),
-        only_after=sorted({*after.hosts} - {*shared}),
-        cases_before=alone,
-        cases_after=[after.cases[number].title for number in numbers.values()],
+        hosts_of_one=(sorted({*before.hosts} - {*shared}), sorted({*after.hosts} - {*shared})),
+        cases_of_one=(alone, [after.cases[number].title for number in numbers.values()]),
     )
 
 

@@ -339,8 +339,8 @@ def _lost(comparison: Comparison, names: tuple[str, str]) -> list[tuple[str, str
     """Return what only one of the campaigns has, hosts first."""
     lost = []
     for of_campaigns, noun, why in (
-        ((comparison.only_before, comparison.only_after), "host", ""),
-        ((comparison.cases_before, comparison.cases_after), "metric", "no host has it in both: "),
+        (comparison.hosts_of_one, "host", ""),
+        (comparison.cases_of_one, "metric", "no host has it in both: "),
     ):
         for items, (there, other) in zip(of_campaigns, (names, names[::-1]), strict=True):
             reason = f"{why}in {there}, not in {other}"
