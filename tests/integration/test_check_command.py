@@ -343,9 +343,9 @@ def order(monkeypatch, folder, seconds=3600.0, seed=1):
     monkeypatch.setattr(host_check, "_LOG_SECONDS", seconds)
     lines = []
     system = definition.load("amd-opteron")
-    reasons = host_check.logged_reasons("n1", CheckJudge(system, strict=False), lines.append)
+    blame = host_check.logged_blame("n1", CheckJudge(system, strict=False), lines.append)
     opteron = topology.load(xml=paths.ROOT / "docs" / "examples" / "opteron.xml")
-    ordered = host_check.steps(opteron, system, reasons)
+    ordered = host_check.steps(opteron, system, blame)
     return [step.title for step in ordered[2:]], lines
 
 
@@ -380,24 +380,18 @@ def test_what_verdicts_blamed_is_among_the_first_and_not_always_the_first(tmp_pa
     (log / "n1.jsonl").write_text(
         blamed("n1", copy(node, bank), now - 9)
         + blamed("n1", latency(2, 2), now - 8, verdict="suspect")
-        + blamed("n1", latency(2, 2), now - 7)
+        + blamed("n1", "memory of bank 2: latency 20.0 % worse than its siblings, 1 session", now - 7)
+        + blamed("n1", "memory of bank 3: bandwidth 9.0 % worse than its own level", now - 7)
         + blamed("n1", copy(1, 1), now - 100 * 86400)
         + blamed("n1", copy(1, 1), now - 6, verdict="undecided")
         + blamed("n1", copy(1, 1), now - 5, system="another")
     )
-    for name, reasons in (("n2", [latency(3, 3)]), ("n3", [latency(3, 3)]), ("n4", [copy(4, 4)] * 5)):
-        lines = (blamed(name, reason, now - 60 + i) for i, reason in enumerate(reasons))
-        (log / f"{name}.jsonl").write_text("".join(lines))
-    first = {
-        "latency of NUMA node 2 to bank 2",
-        far,
-        "latency of NUMA node 3 to bank 3",
-        "bandwidth of NUMA node 4 to bank 4",
-    }
+    (log / "n2.jsonl").write_text(blamed("n2", latency(3, 3), now - 60))
+    first = {"latency of NUMA node 2 to bank 2", far, "bandwidth of NUMA node 3 to bank 3"}
     ordered, lines = order(monkeypatch, tmp_path)
     others = [title for title in usual if title not in first]
-    assert set(ordered[:8]) == {*first, *others[:4]}
-    assert ordered[8:] == others[4:]
+    assert set(ordered[:6]) == {*first, *others[:3]}
+    assert ordered[6:] == others[3:]
     assert lines == []
     begins = {order(monkeypatch, tmp_path, seed=seed)[0][0] in first for seed in range(1, 41)}
     assert begins == {True, False}
@@ -455,8 +449,9 @@ def test_the_order_of_a_check_is_that_of_the_log(tmp_path, probe, monkeypatch):
     (tmp_path / "log" / f"{name}.jsonl").write_text(text)
     monkeypatch.setenv("FIRSTTOUCH_SEED", "1")
     system = system_file(tmp_path)
-    reasons = host_check.Reasons([latency(node, bank)])
-    steps = host_check.steps(host, definition.load(str(system)), reasons)
+    steps = host_check.steps(
+        host, definition.load(str(system)), lambda case: int(latency(node, bank).startswith(case.title))
+    )
     done = captured(
         [sys.executable, "-c", PATIENT, "check", "--measuring", "--share-host", "--system", system],
         env={**os.environ, **probe(SMALL), "FIRSTTOUCH_VERDICTS": str(tmp_path)},

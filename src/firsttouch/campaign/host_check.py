@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,12 +35,15 @@ from firsttouch.systems import references
 from firsttouch.systems.definition import System, available
 
 Say = Callable[[str], None]
+#: Returns how often a case was blamed.
+Blame = Callable[[Case], int]
 #: The metrics that are measured, by aspect: the first that the system has references for, or else the first. Of
 #: latency's curve it is the largest size, which memory serves.
 _METRICS = {
     "bandwidth": [f"{kernel}_bandwidth" for kernel in measure.ARRAYS],
     "latency": ["random_latency"],
 }
+_UNITS = {"bandwidth": "GB/s", "latency": "ns"}
 #: What is measured on all PUs at once.
 _OF_ALL = {correctness.CHECK: "known answers of all PUs", cores.CHECK: "clock of all PUs"}
 #: The options of known answers: some thousands of each kind on each PU.
@@ -62,8 +65,8 @@ class Judge(Protocol):
     def undecided(self, records: Sequence[Record]) -> Collection[str]:
         """Return the keys of the cases that another repetition may decide."""
 
-    def blamed(self, host: str, since: float) -> Mapping[str, Sequence[str]]:
-        """Return the reasons of bad verdicts *since* a time (s since 1970), of a *host* and of some others."""
+    def blame(self, host: str, since: float) -> Blame:
+        """Return how often bad verdicts of a *host* *since* a time (s since 1970) blamed a case."""
 
 
 class Step(Struct, frozen=True):
@@ -81,11 +84,12 @@ class Step(Struct, frozen=True):
             return _OF_ALL[self.aspect]
         return f"{self.aspect} of NUMA node {self.node} to bank {self.bank}"
 
-    def is_blamed(self, reason: str) -> bool:
-        """Return whether the *reason* of a verdict names the measurement, by the title of its case."""
+    @property
+    def case(self) -> Case:
+        """The case that is measured."""
         place = {"pu_nodes": [self.node], "bank": self.bank}
-        title = Case("", self.aspect, self.metric, place, "", "higher").title
-        return reason.startswith((f"{title}:", f"{title},"))
+        better = catalogue.better_of(self.aspect, self.metric, "higher")
+        return Case("", self.aspect, self.metric, place, _UNITS[self.aspect], better)
 
     def run(self, say: Say) -> Iterator[list[Record]]:
         """Yield the records of the step."""
@@ -111,27 +115,14 @@ class Step(Struct, frozen=True):
         return record.check == self.aspect and (place or self.aspect in _OF_ALL)
 
 
-class Reasons(Struct, frozen=True):
-    """Why verdicts of a system's hosts were *fail* or *suspect*: those of this host, and of each other host."""
-
-    here: Sequence[str] = ()
-    elsewhere: Sequence[Sequence[str]] = ()
-
-    def rank(self, step: Step) -> tuple[int, int]:
-        """Return how often a step was blamed here, and on how many other hosts; the lowest come first."""
-        here = sum(map(step.is_blamed, self.here))
-        return -here, -sum(any(map(step.is_blamed, reasons)) for reasons in self.elsewhere)
-
-
-def logged_reasons(host: str, judge: Judge, say: Say) -> Reasons:
-    """Return the reasons in the log of verdicts; none, and a line to *say*, if it cannot be read in a moment."""
-    reasons: list[Reasons] = []
+def logged_blame(host: str, judge: Judge, say: Say) -> Blame:
+    """Return how often the log of verdicts blames a case; never, with a line, if it cannot be read soon."""
+    blames: list[Blame] = []
     failed = [f"it took longer than {_LOG_SECONDS:g} s"]
 
     def read() -> None:
         try:
-            blamed = dict(judge.blamed(host, SYSTEM_CLOCK.time() - _OLD))
-            reasons.append(Reasons(blamed.pop(host, ()), [*blamed.values()]))
+            blames.append(judge.blame(host, SYSTEM_CLOCK.time() - _OLD))
         except Exception as error:  # whatever is wrong with the log, the host is judged
             failed[0] = one_line(str(error) or type(error).__name__)
 
@@ -141,22 +132,20 @@ def logged_reasons(host: str, judge: Judge, say: Say) -> Reasons:
         reading.join(_LOG_SECONDS)
     except RuntimeError as error:  # there is no thread left
         failed[0] = str(error)
-    if reasons:
-        return reasons[0]
+    if blames:
+        return blames[0]
     say(f"firsttouch: the log of verdicts does not set the order of the measurements: {failed[0]}")
-    return Reasons()
+    return lambda _: 0
 
 
-def steps(host: Topology, system: System, reasons: Reasons | None = None) -> list[Step]:
+def steps(host: Topology, system: System, blame: Blame = lambda _: 0) -> list[Step]:
     """Return the measurements of a host, those first that tell most.
 
     Known answers and clocks take two seconds, and one wrong answer or slow core decides. Then come the
-    measurements that *reasons* of earlier verdicts name: of this host, the most frequent first, and then of the
-    most other hosts. Then come those that a reference of the system judges, the narrowest first: without one, a
-    value tells nothing of one host. Of the others, each NUMA node's own bank comes before far ones, and bandwidth,
-    which takes the shortest time, before latency.
+    measurements that earlier verdicts *blame* most often. Then come those that a reference of the system judges,
+    the narrowest first: without one, a value tells nothing of one host. Of the others, each NUMA node's own bank
+    comes before far ones, and bandwidth, which takes the shortest time, before latency.
     """
-    rank = (reasons or Reasons()).rank
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}
     far = {node: max(host.memory_nodes, key=lambda bank: (host.distance(node, bank), bank)) for node in near}
     judged = {reference.metric for reference in system.references}
@@ -183,8 +172,8 @@ def steps(host: Topology, system: System, reasons: Reasons | None = None) -> lis
 
     # The order of equal ones is drawn. Among the first are as many that nobody blamed as blamed ones: a case
     # that is always first would differ from the rest by that alone.
-    ranked = sorted(drawn(ordered), key=lambda step: (*rank(step), limit(step)))
-    first = 2 * sum(rank(step) < (0, 0) for step in ranked)
+    ranked = sorted(drawn(ordered), key=lambda step: (-blame(step.case), limit(step)))
+    first = 2 * sum(blame(step.case) > 0 for step in ranked)
     of_all = [Step(correctness.CHECK, correctness.ANSWERS), Step(cores.CHECK, cores.CLOCK)]
     return [*of_all, *drawn(ranked[:first]), *ranked[first:]]
 
@@ -201,8 +190,8 @@ def states(system: System, file: Path | None, judge: Judge, *, share_host: bool,
         os.environ["FIRSTTOUCH_SYSTEMS"] = ":".join(filter(None, folders))
     host = load()
     watch, records = Watch(), [*measure.topology(host, say=say)]
-    reasons = logged_reasons(records[0].host, judge, say)
-    left = {step.title: step for step in steps(host, system, reasons)}
+    blame = logged_blame(records[0].host, judge, say)
+    left = {step.title: step for step in steps(host, system, blame)}
     troubles: list[str] = []
     if len(host.allowed_pus) < len(host.pus):
         # The mask is this process's, whatever the host has.

@@ -8,7 +8,7 @@ Campaigns and the check of a host judge nothing: the command line gives them a :
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from firsttouch.judge import drift, judging, samples_table
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
+from firsttouch.judge.parts import kind_of, part_of
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, text_range
@@ -120,17 +122,19 @@ class CheckJudge(Struct, frozen=True):
         """Return the keys of the cases that another repetition may decide."""
         return judging.undecided(records, self.system)
 
-    def blamed(self, host: str, since: float) -> dict[str, list[str]]:
-        """Return the reasons of bad verdicts *since* a time (s since 1970), of a *host* and of some others."""
-        logs = verdict_log.read(sample_with=host)
-        return {
-            name: [
-                line.reason
-                for line in lines
-                if line.system == self.system.name and line.time >= since and line.verdict in {"fail", "suspect"}
-            ]
-            for name, lines in logs.items()
-        }
+    def blame(self, host: str, since: float) -> Callable[[Case], int]:
+        """Return how often bad verdicts of a *host* *since* a time (s since 1970) blamed a case, or its part."""
+        reasons = [
+            logged.reason
+            for logged in verdict_log.read(only=host).get(host, ())
+            if logged.system == self.system.name and logged.time >= since and logged.verdict in {"fail", "suspect"}
+        ]
+
+        def times(case: Case) -> int:
+            named = (f"{case.title}:", f"{case.title},", f"{part_of(case).text}: {kind_of(case)} ")
+            return sum(reason.startswith(named) for reason in reasons)
+
+        return times
 
 
 def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:

@@ -13,7 +13,6 @@ name of the file's host.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import time
@@ -36,8 +35,6 @@ from firsttouch.records import append_log, atomic_files, file_lock
 _LONGEST = 400
 #: The end of a host's log that is read (bytes): some thousands of verdicts.
 _MOST_BYTES = 1 << 20
-#: Read in a moment: about so many hosts, evenly spaced among all, and the end of the log of each (bytes).
-_SAMPLED, _SAMPLE_BYTES = 250, 1 << 13
 #: The fewest verdicts in a row by which a host stays undecided or suspect.
 FEWEST_OPEN = 4
 
@@ -148,17 +145,15 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
             append_log.append(file, msgspec.json.encode(logged).decode() + "\n")
 
 
-def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, sample_with: str = "") -> dict[str, list[Logged]]:
-    """Return the verdicts of each host in the folder *of* (default: :func:`log_folder`), sorted by time.
-
-    With *sample_with*, only the newest of this host and of some others are read.
+def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, only: str = "") -> dict[str, list[Logged]]:
+    """Return the verdicts of hosts, or *only* of one, in the folder *of* (default: :func:`log_folder`), by time.
 
     A measurement counts once: of several verdicts of one time and source, the one that was appended last counts,
     such as the fleet's after that of the host's own job. Foreign files and lines are left out. The result is empty
     if there is no such folder.
     """
     logs: dict[str, list[Logged]] = {}
-    for host, lines in _ends(of or log_folder(), sample_with):
+    for host, lines in _ends(of or log_folder(), only):
         last: dict[tuple[float, str], Logged] = {}
         for logged in _logged(lines, host, clock.time()):
             last.pop((logged.time, logged.source), None)
@@ -168,20 +163,17 @@ def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, sample_with: st
     return logs
 
 
-def _ends(of: Path, sample_with: str) -> Iterator[tuple[str, list[bytes]]]:
+def _ends(of: Path, only: str) -> Iterator[tuple[str, list[bytes]]]:
     """Yield each host with a log in the folder *of*, in order, and the lines at the end of its log."""
     try:
         entries = sorted(os.scandir(of), key=lambda entry: entry.name)
     except FileNotFoundError:
         return
-    if sample_with:
-        step = max(1, math.ceil(len(entries) / _SAMPLED))
-        entries = [e for i, e in enumerate(entries) if i % step == 0 or e.name == f"{sample_with}.jsonl"]
     for entry in entries:
         host, _, suffix = entry.name.rpartition(".")
-        if suffix == "jsonl" and HOST.fullmatch(host) and entry.is_file():
+        if suffix == "jsonl" and host == (only or host) and HOST.fullmatch(host) and entry.is_file():
             with contextlib.suppress(OSError):  # of another user
-                yield host, append_log.end_of(Path(entry.path), _SAMPLE_BYTES if sample_with else _MOST_BYTES)
+                yield host, append_log.end_of(Path(entry.path), _MOST_BYTES)
 
 
 def _logged(lines: Sequence[bytes], host: str, now: float) -> Iterator[Logged]:
