@@ -2,14 +2,19 @@
 """What one host should reach by its modules, its processor, and the ratios inside it; the files of processors."""
 
 import importlib
+import random
 import re
+import statistics
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.fleet.measuring import CheckJudge
 from firsttouch.judge import samples_table
+from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import answer
@@ -164,6 +169,54 @@ def test_the_last_cache_is_clearly_faster_than_memory(l3, settings, word, text):
     findings = judged(samples_table.of_records(records), system, configurations=lambda: latest(records))
     (caches,) = [e for e in findings.of("n1").expected if e.part == "caches of NUMA 0"]
     assert (caches.answer, text in caches.basis) == (word, True)
+
+
+# ----------------------------------------------------------------------
+# Earlier records of the host, or of others of its type
+
+
+def session(host, day, rate):
+    """Return the records of one session of a host: the reads of a bank (GB/s), which differ by 1 % at most."""
+    draw = random.Random(f"{host} {day}")  # noqa: S311
+    values = [reads(rate * draw.uniform(0.995, 1.005)) for _ in range(3)]
+    return [replace(r, host=host, time=f"2026-01-{day:02d}T00:0{i}:00+00:00") for i, r in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("past", "rate", "word", "text"),
+    [
+        ([("n1", day) for day in range(1, 21)], 150, "pass", "of 60 of its own (1"),
+        ([("n1", day) for day in range(1, 21)], 120, "fail", "better than 0 of 60 of its own (1"),
+        ([(f"n{n}", 1) for n in range(2, 10)], 120, "fail", "better than 0 of 24 of its type's (1"),
+        ([(f"n{n}", 1) for n in range(2, 10)], 150, "pass", "of 24 of its type's (1"),
+    ],
+)
+def test_a_check_says_where_the_host_stands_in_the_past(past, rate, word, text):
+    earlier = [r for host, day in past for r in session(host, day, 150)]
+    document, _ = CheckJudge(load("amd-milan"), strict=False, past=earlier).verdict(session("n1", 25, rate))
+    (standing,) = document["standing"]
+    assert text in standing["text"]
+    assert document["verdict"] in {word, "undecided" if word == "pass" else word}
+
+
+@pytest.mark.parametrize("repetitions", [3, 12])
+def test_a_comparison_of_one_host_states_what_it_would_have_seen(repetitions):
+    def changed(seed, change):
+        draw = random.Random(seed)  # noqa: S311
+        sides = [
+            [
+                replace(reads(150 * scale * draw.gauss(1, 0.01)), time=f"2026-0{month}-01T00:00:{i:02d}+00:00")
+                for i in range(repetitions)
+            ]
+            for month, scale in ((1, 1.0), (2, 1 - change))
+        ]
+        return compare(*map(samples_table.of_records, sides)).changes[0]
+
+    floors = [changed(seed, 0.0).floor for seed in range(40)]
+    floor = statistics.median(floors)
+    assert 0.025 < floor < (0.06 if repetitions == 12 else 0.2)
+    assert sum(changed(seed, 1.1 * floor).word == "worse" for seed in range(40)) >= 34
+    assert sum(changed(seed, floor / 4).word == "worse" for seed in range(40)) <= 1
 
 
 def test_the_benchmark_leaves_out_what_is_known_of_a_hosts_own_model(tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
@@ -19,17 +20,19 @@ from msgspec.structs import asdict, replace
 from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.clock import SYSTEM_CLOCK
-from firsttouch.errors import SUSPECT, CannotHere, FirstTouchError, one_line
+from firsttouch.errors import SUSPECT, BadInput, CannotHere, FirstTouchError, one_line
 from firsttouch.execution.progress import say
 from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
     from firsttouch.campaign.timekeeper import Checked, State
+    from firsttouch.records.schema import Record
 
 EXAMPLES = """\
   firsttouch check --seconds 60 --system amd-opteron
   firsttouch check --seconds 50 --system amd-opteron --strict
   firsttouch check --seconds 30 --records /var/log/firsttouch.jsonl --json
+  firsttouch check --system local --against reports/out/latest
 
 Measured are the facts of the host, known answers and the clock of all PUs, then bandwidth and latency: first those
 that verdicts of this host blamed (by the log of verdicts), among the same number of others in an order that
@@ -59,6 +62,8 @@ def register(subparsers: options.Subparsers) -> None:
     )
     options.add(parser, "--system", default=paths.LOCAL, help="the system whose references judge (default: local)")
     options.add(parser, "--records", "--share-host", "--strict")
+    past = "also compare with earlier records (file, folder, store) of this host, or of others of its type"
+    parser.add_argument("--against", type=Path, metavar="PAST", help=past)
     parser.add_argument("--measuring", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -74,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         check_appendable(args.records)
     argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--system", args.system]
     argv += ["--records", str(args.records)] if args.records else []
+    argv += ["--against", str(args.against)] if args.against else []
     argv += [option for option in ("--share-host", "--strict") if getattr(args, option[2:].replace("-", "_"))]
     try:
         checked = timekeeper.follow(argv, until)
@@ -121,8 +127,15 @@ def _measure(args: argparse.Namespace) -> int:
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     system = load(args.system)
+    past: list[Record] = []
+    if args.against:
+        from firsttouch.report.inputs import gather  # noqa: PLC0415
+
+        past = [record for record in gather([args.against]).records() if record.system == system.name]
+        if not past:
+            raise BadInput(f"no record of system {system.name}", file=args.against)
     with _patient() as saying:
-        judge = CheckJudge(system, args.strict)
+        judge = CheckJudge(system, args.strict, past)
         states = host_check.states(system, args.records, judge, share_host=args.share_host, say=saying)
         try:
             for state in states:
@@ -174,6 +187,8 @@ def _print(args: argparse.Namespace, state: State, status: int, *, in_time: bool
     for measured in state.measured:
         print(one_line(f"{measured['metric']}: {measured['value']:.4g} {measured['unit']}"))
     parts = [verdict["line"] if verdict else "verdict undecided: nothing is known of this host", *state.troubles]
+    for standing in (verdict or {}).get("standing", ())[:1]:
+        parts.append(f"worst beside {args.against}: {standing['text']}")
     if left:
         others = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         parts.append(f"not measured in {args.seconds:g} s: {', '.join(left[:_NAMED])}{others}")

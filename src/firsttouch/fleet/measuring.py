@@ -24,10 +24,10 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.parts import kind_of, part_of
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
-from firsttouch.records.cases import Case
+from firsttouch.records.cases import Case, grouped
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
-from firsttouch.units import number, text_range
+from firsttouch.units import number, quantity, quantity_range, text_range
 
 #: How many hosts repeat a case with a host that is undecided in it: repetitions tell what good hosts reach, too.
 SIBLINGS = 8
@@ -105,18 +105,26 @@ class JobJudge:
 
 
 class CheckJudge(Struct, frozen=True):
-    """Judges one host by the references of its *system*; *strict*: an undecided host has an exit status."""
+    """Judges one host by the references of its *system*; *strict*: an undecided host has an exit status.
+
+    *past* are earlier records of the host or of others of its type, by which it is judged, too.
+    """
 
     system: System
     strict: bool
+    past: Sequence[Record] = ()
 
     def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
-        """Return the verdict as JSON, and its exit status."""
-        table = samples_table.of_records(records)
-        verdict = judged(table, self.system, fleet=False).of(table.hosts[0])
+        """Return the verdict as JSON, with where the host stands in the past, and its exit status."""
+        keys = {Case.of(record).key for record in records}
+        past = [record for record in self.past if Case.of(record).key in keys]
+        table = samples_table.of_records([*past, *records])
+        findings = judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
+        verdict = findings.of(records[0].host)
         # Only a fail proves something against the host.
         word = "suspect" if verdict.verdict == "invalid" else verdict.verdict
-        return verdict.to_dict(), status([word], strict=self.strict)
+        document = {**verdict.to_dict(), "standing": [s.to_dict() for s in standings(past, records)]}
+        return document, status([word], strict=self.strict)
 
     def undecided(self, records: Sequence[Record]) -> Collection[str]:
         """Return the keys of the cases that another repetition may decide."""
@@ -135,6 +143,45 @@ class CheckJudge(Struct, frozen=True):
             return sum(reason.startswith(named) for reason in reasons)
 
         return times
+
+
+class Standing(Struct, frozen=True):
+    """Where a *case* stands among earlier values, of the host *itself* or else of others, and how many are worse.
+
+    *low* and *high* are the ends of the earlier values, in the *unit* of *value*.
+    """
+
+    case: str
+    value: float
+    unit: str
+    itself: bool
+    worse: int
+    earlier: int
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, with a sentence."""
+        whose = "its own" if self.itself else "its type's"
+        ends = quantity_range(self.low, self.high, self.unit)
+        value = quantity(self.value, self.unit)
+        text = f"{self.case}: {value}, better than {self.worse} of {self.earlier} of {whose} ({ends})"
+        return {**asdict(self), "text": text}
+
+
+def standings(past: Sequence[Record], records: Sequence[Record]) -> list[Standing]:
+    """Return where each measured case of a host's *records* stands among the *past*, the worst place first."""
+    newest = {Case.of(r).key: r for r in records if r.status == "valid" and r.unit != "1" and r.judged}
+    places = []
+    for key, earlier in grouped((r for r in past if r.status == "valid"), lambda r: Case.of(r).key).items():
+        if (record := newest.get(key)) is None or record.better == "neither":
+            continue
+        own = [r.value for r in earlier if r.host == record.host]
+        values, case = own or [r.value for r in earlier], Case.of(record)
+        count = sum(case.loss_sign * (record.value - value) < 0 for value in values)
+        ends = min(values), max(values)
+        places.append(Standing(case.title, record.value, record.unit, bool(own), count, len(values), *ends))
+    return sorted(places, key=lambda place: place.worse / place.earlier)
 
 
 def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:

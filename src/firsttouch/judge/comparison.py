@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from firsttouch.judge import event_limits, questions
 from firsttouch.judge.constants import (
+    DETECTED,
     FAIL_TAIL,
     FEWEST_HOSTS,
     LEAST_LOSS,
@@ -64,6 +65,8 @@ class Change(Struct, frozen=True):
     unlike: Sequence[tuple[str, float]]
     word: Word = "undecided"
     needs: str = ""
+    #: The smallest change (a fraction) that would have been certain in 95 % of cases; NaN: none.
+    floor: float = math.nan
 
 
 class Host(Struct, frozen=True):
@@ -272,12 +275,15 @@ def _measured(
     size, low, high = (math.expm1(end) for end in (centre, centre - width, centre + width))
     if 0 in medians:
         size = low = high = float(np.median(sizes[is_good]))
+    least = max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(good))
     word: Word = "unchanged" if abs(centre) + width <= LEAST_LOSS else "undecided"
-    if p <= FAIL_TAIL and abs(centre) > max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(good)):
+    if p <= FAIL_TAIL and abs(centre) > least:
         word = _word(case, is_worse=worse(centre, case.better) > 0)
     word = word if calm.any() else "undecided"
     needs = "" if word != "undecided" else "more repetitions" if calm.any() else "an idle host"
-    return Change(case, count, *medians, size, low, high, p, unlike, word, needs)
+    floor = max(student_quantile(FAIL_TAIL / 2 / tests, freedom) * error, least) + DETECTED * error
+    floor = math.expm1(floor) if calm.any() else math.nan
+    return Change(case, count, *medians, size, low, high, p, unlike, word, needs, floor)
 
 
 def _hosts(

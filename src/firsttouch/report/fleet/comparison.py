@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -92,9 +93,11 @@ def _row(change: Change, key: str) -> tuple[Entry, ...]:
 
 
 def _needs(changes: Sequence[Change]) -> str:
-    """Return what would decide the undecided ones of some changes: ``needs 12 hosts``."""
+    """Return what certain changes would have been, and what would decide undecided ones, of some changes."""
+    floors = [c.floor for c in changes if c.word not in _DECIDED and math.isfinite(c.floor)]
+    seen = [f"would have seen {100 * max(floors):.2g} %"] if floors else []
     needs = list(dict.fromkeys(c.needs for c in changes if c.needs))
-    return f"needs {listed(needs, most=2)}" if needs else ""
+    return "; ".join([*seen, *([f"needs {listed(needs, most=2)}"] if needs else [])])
 
 
 def _word_cell(word: Word, text: str = "") -> Cell:
@@ -328,6 +331,7 @@ def _unlike(comparison: Comparison) -> str:
 def _change_entry(change: Change) -> dict[str, Any]:
     return {
         **attributes(change, "hosts", "before", "after", "low", "high", "p"),
+        "floor": change.floor if math.isfinite(change.floor) else None,
         **attributes(change.case, "unit", "better"),
         **{"metric": change.case.name, "verdict": change.word, "change": change.size},
         "needs": change.needs or None,
