@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
@@ -52,19 +52,19 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--explain", metavar="HOST", help="losses, limits and words of each part of a host")
 
 
-def _explained(findings: Sequence[PartFinding]) -> Iterator[str]:
-    """Yield a line for each part of a host and each question that was asked."""
+def _explained(findings: Sequence[PartFinding]) -> list[str]:
+    """Return a line for each part of a host and each question that was asked."""
+    from tabulate import tabulate  # noqa: PLC0415 - only for people
 
     def share(loss: float) -> str:
         return f"{100 * as_fraction(loss):.1f} %" if math.isfinite(loss) else "-"
 
-    rows = [("part", "kind", "compared with", "loss", "limit", "sight", "word")]
-    for part in findings:
-        losses = (share(part.loss), share(part.limit), share(part.sight))
-        rows.append((part.part, part.kind, part.question, *losses, part.word))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+    rows = [
+        (part.part, part.kind, part.question, *map(share, (part.loss, part.limit, part.sight)), part.word)
+        for part in findings
+    ]
+    header = ("part", "kind", "compared with", "loss", "limit", "sight", "word")
+    return tabulate(rows, header, "plain", disable_numparse=True).splitlines()
 
 
 def _only(host: str | None, words: dict[str, Word]) -> dict[str, Word]:

@@ -167,8 +167,6 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     """Return the tables of changes, and how to read them."""
     if not changes.rows:
         return [not_shown("no host has the same metric in both.")]
-    worse, better, unchanged = (Span(word, "b", tone=f"word-{word}") for word in ("worse", "better", "unchanged"))
-    changed, undecided = (Span(word, "b") for word in ("changed", "undecided"))
     how = [
         "Each host is compared with itself, and several hosts are pooled without those that changed unlike the "
         "others; a change from 0 is stated as 100 %. Repetitions and sessions are evidence with the errors of "
@@ -178,17 +176,10 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     ]
     smallest = f"{100 * LEAST_LOSS:g} %"
     words = [
-        [
-            *(
-                worse,
-                ", ",
-                better,
-                f": p is at most {FAIL_TAIL:g}, and the change of a host is more than {smallest} ",
-            ),
-            *("(of many hosts: less); ", changed, ": the same for a metric without a better direction."),
-        ],
-        [unchanged, f": the whole interval is within {smallest}."],
-        [undecided, ": anything else; each row says what would decide it at best."],
+        f"worse, better: p is at most {FAIL_TAIL:g}, and the change of a host is more than {smallest} (of many "
+        "hosts: less); changed: the same for a metric without a better direction.",
+        f"unchanged: the whole interval is within {smallest}.",
+        "undecided: anything else; each row says what would decide it at best.",
     ]
     return [short, how_to_read(how), Listing(words, "words"), changes]
 
@@ -198,9 +189,8 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
 
 #: Lines on a terminal or in a ticket, and where the others are.
 _SHORT, _WHERE = 20, "index.html, summary.json"
-#: Widths of the columns of hosts on a terminal, in characters.
-_WIDTHS = [24, 8, 48, 32, 32]
-_LOST = 40
+#: Widths of the columns of hosts on a terminal, in characters, and hosts and metrics of one campaign on the page.
+_WIDTHS, _LOST = [24, 8, 48, 32, 32], 80
 _TITLES = ("What only one of them has", "Hosts that changed unlike the others", "What changed")
 
 
@@ -237,9 +227,10 @@ class Compared(Struct, frozen=True):
 
     def page(self) -> Document:
         """Return the page."""
-        missing = self.lost if self.lost.rows else Paragraph("Both have the same hosts and metrics.", "good")
+        none = [Paragraph("Both have the same hosts and metrics.", "good")]
+        missing = self.lost.first(_LOST, "summary.json") if self.lost.rows else none
         hosts = self.hosts if self.hosts.rows else Paragraph("None.")
-        blocks: Sequence[Sequence[Block]] = ([missing], [hosts], change_blocks(self.short, self.changes))
+        blocks: Sequence[Sequence[Block]] = (missing, [hosts], change_blocks(self.short, self.changes))
         sections = [*map(Section, _TITLES, blocks, ("missing", "hosts", "changes"))]
         lead: list[Block] = [
             Paragraph([Span(self.document["line"], "b")]),
@@ -341,14 +332,10 @@ def _change_entry(change: Change) -> dict[str, Any]:
 
 def _lost(comparison: Comparison, names: tuple[str, str]) -> list[tuple[str, str]]:
     """Return what only one of the campaigns has, hosts first."""
-    lost = []
-    for of_campaigns, noun, why in (
-        (comparison.hosts_of_one, "host", ""),
-        (comparison.cases_of_one, "metric", "no host has it in both: "),
-    ):
-        for items, (there, other) in zip(of_campaigns, (names, names[::-1]), strict=True):
-            reason = f"{why}in {there}, not in {other}"
-            lost += [(item, reason) for item in items[:_LOST]]
-            if len(items) > _LOST:
-                lost.append((count(len(items) - _LOST, f"more {noun}"), reason))
-    return lost
+    all_of_one = ((comparison.hosts_of_one, ""), (comparison.cases_of_one, "no host has it in both: "))
+    return [
+        (item, f"{why}in {there}, not in {other}")
+        for of_campaigns, why in all_of_one
+        for items, (there, other) in zip(of_campaigns, (names, names[::-1]), strict=True)
+        for item in items
+    ]
