@@ -7,7 +7,7 @@ records.
 The path of a read: ``read_stream.ReadStream`` reads each input once. ``inputs`` opens and decompresses files,
 pipes and standard input, ``fastq`` checks the records, and the pieces end where batches of the
 aligner end. ``stream.Run`` starts the instances, ``dealing`` gives them the pieces through pipes
-(``instance_files``: as files), and ``collecting`` takes their alignments as they come (``sam_stream`` checks
+or as files, and ``collecting`` takes their alignments as they come (``sam_stream`` checks
 them) and delivers them in input order under one header to a sink of ``sinks``.
 
 ``launch.run`` is such a run as a measurement, and ``launch.records`` makes its records. Reads whose batches

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from firsttouch.errors import RunFailed
 from firsttouch.execution.threads import WorkerThread
-from firsttouch.genomics.instance_files import InstanceFiles
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 from firsttouch.units import format_bytes
 
@@ -227,6 +226,30 @@ class Feed:
                 self._queues[number].clear()
                 self._sizes[number] = _QUEUE_BYTES
                 self._changed.notify_all()
+
+
+class InstanceFiles:
+    """The *files* that one instance reads in place of pipes; :meth:`put` writes the pieces that it is given.
+
+    *are_given*: they are the user's, and nothing is written.
+    """
+
+    waiting = 0
+
+    def __init__(self, files: Sequence[Path], *, are_given: bool = False) -> None:
+        """Create the files."""
+        self.files = tuple(files)
+        self._streams = [] if are_given else [file.open("wb") for file in files]
+
+    def put(self, data: Sequence[bytes | memoryview]) -> None:
+        """Add a piece for each file."""
+        for stream, block in zip(self._streams, data, strict=False):
+            stream.write(block)
+
+    def close(self) -> None:
+        """State that no more pieces come."""
+        for stream in self._streams:
+            stream.close()
 
 
 class Dealer:

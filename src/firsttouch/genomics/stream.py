@@ -38,10 +38,9 @@ from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import sam
 from firsttouch.genomics.collecting import Collector, Command, InstanceOutput, Target
 from firsttouch.genomics.command_line import UserCommand
-from firsttouch.genomics.dealing import Dealer, Feed, Ledger, reading
+from firsttouch.genomics.dealing import Dealer, Feed, InstanceFiles, Ledger, reading
 from firsttouch.genomics.division import too_few_reads
 from firsttouch.genomics.index_copies import OWN, IndexUse
-from firsttouch.genomics.instance_files import FirstReads, InstanceFiles
 from firsttouch.genomics.messages import Messages
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest, splice
 from firsttouch.genomics.sinks import AlignOutput, Sink
@@ -105,7 +104,7 @@ class Result(Struct, frozen=True):
 
     *steps* are the outcomes of all instances, for each program that an instance runs. *fed* are the instances that
     got reads. *aligning* is the sum over the programs of the seconds of the slowest instance from when it began to
-    read, after it had loaded the index.
+    read its pipe, after it had loaded the index (of a program that reads files: from its start).
     """
 
     reads: int
@@ -346,20 +345,14 @@ class _Launch:
     def _run_jobs(self, jobs: Sequence[Job], inputs: Sequence[_Input]) -> list[Outcome]:
         run = self._run
         files = [file for each in inputs for file in each.files]
-        first_reads = FirstReads(files) if files else None
-        try:
-            outcomes = run_together(
-                jobs,
-                timeout=run.timeout,
-                since=self._began,
-                watching=run.watching,
-                events=self._threads.events,
-            )
-        finally:
-            times = first_reads.stop() if first_reads else {}
-        begun = [feed.reading_since for feed in self._feeds] or [
-            min((times[file] for file in each.files if file in times), default=None) for each in inputs
-        ]
+        outcomes = run_together(
+            jobs,
+            timeout=run.timeout,
+            since=self._began,
+            watching=run.watching,
+            events=self._threads.events,
+        )
+        begun = [feed.reading_since for feed in self._feeds] or [None] * len(outcomes)
         # A program that only copies the output of another one aligns nothing.
         words = [word for job in jobs for word in job.argv]
         if not files or any(str(file) in word for file in files for word in words):
