@@ -163,7 +163,6 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
         given.lanes[0] if read_once else given.files,
         given.batch_bases,
         interleaved=given.interleaved,
-        remembered=bool(given.dataset),
         read_once=read_once,
         more_lanes=given.lanes[1:],
         say=say,

@@ -24,28 +24,9 @@ _MOST_THREADS = 8
 _TICK = 0.02
 
 
-class Identity(NamedTuple):
-    """What tells one content of a file from another.
-
-    No program can set the time of its last change (*ctime_ns*) back. The *device* of a file server differs between
-    hosts.
-    """
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-
-def identity_of(status: os.stat_result) -> Identity:
-    """Return the identity of a file of that *status*."""
-    return Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def content_of(file: Path) -> tuple[int, ...]:
-    """Return the identity of a *file* for all hosts: without its device."""
-    return identity_of(file.stat())[1:]
+def identity_of(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells one content of a file from another: no program can set back when it was changed last."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class Source(NamedTuple):

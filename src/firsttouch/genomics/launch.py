@@ -30,7 +30,7 @@ from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTa
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.index_copies import IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.reads import Reads, recall, remember
+from firsttouch.genomics.reads import Reads
 from firsttouch.genomics.sinks import AlignOutput, open_sink
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
@@ -172,16 +172,14 @@ def prepare(
     batch_bases: int | None = None,
     *,
     interleaved: bool = False,
-    remembered: bool = False,
     read_once: bool = False,
     more_lanes: Sequence[Sequence[Path]] = (),
     say: Callable[[str], None] | None = None,
 ) -> Work:
     """Check the aligner, its index and the reads before a run; raises BadInput or Missing.
 
-    *batch_bases* replaces the aligner's own batch size, if the aligner has one. *remembered*: the reads are a
-    dataset's, which are checked once. *read_once*: they are checked while they are aligned, and not before; then
-    there may be *more_lanes*. *say* gets progress messages.
+    *batch_bases* replaces the aligner's own batch size, if the aligner has one. *read_once*: the reads are checked
+    while they are aligned, and not before; then there may be *more_lanes*. *say* gets progress messages.
     """
     aligner.version()
     mates = 2 if interleaved else len(files)
@@ -190,16 +188,10 @@ def prepare(
     rule = aligner.batches(batch_bases).of(mates)
     if read_once:
         return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved, more_lanes=more_lanes))
-    checked = recall(files, rule) if remembered else None
-    if checked is None:
-        with no_idle_threads():
-            from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
+    with no_idle_threads():
+        from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
-        # What is remembered is for all aligners.
-        any_names = aligner.any_names and not remembered
-        checked = inspect(files, rule, interleaved=interleaved, any_names=any_names, say=say)
-        if remembered:
-            remember(checked)
+    checked = inspect(files, rule, interleaved=interleaved, any_names=aligner.any_names, say=say)
     return Work(aligner, index, checked)
 
 

@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checked reads: their files, how these are written, and where the aligner's batches begin.
-
-What a check found is remembered beside the reads of a dataset, so that they are checked once and not in each run.
-"""
+"""Checked reads: their files, how these are written, and where the aligner's batches begin."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import stat
-import time
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -19,12 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
-from firsttouch import __version__
 from firsttouch.errors import BadInput
-from firsttouch.execution.file_copies import content_of
-from firsttouch.records import atomic_files
 
 # ----------------------------------------------------------------------
 # Files
@@ -270,66 +261,3 @@ class Reads(Struct, frozen=True):
     def as_is(self) -> bool:
         """Whether every aligner can read the files themselves, which are checked."""
         return self.is_checked and not self.interleaved and all(layout.as_is for layout in self.layouts)
-
-
-# ----------------------------------------------------------------------
-# Checked reads, remembered until a file changes
-
-#: A file may be written twice in one tick of the clock of its times: a younger file is not remembered.
-_SETTLED_SECONDS = 2
-
-
-def remember(reads: Reads) -> None:
-    """Keep the result of a check beside the reads, unless they are interleaved, compressed or changed just now."""
-    if reads.interleaved or any(layout.index for layout in reads.layouts):
-        return
-    place, stamp = _place(reads.files, reads.batches.rule), _stamp(reads.files)
-    if max(changed for *_, changed in stamp) > time.time_ns() - _SETTLED_SECONDS * 10**9:
-        return
-    index = reads.batches
-    facts = {
-        "stamp": stamp,
-        "version": __version__,
-        "records": reads.records,
-        "bases": reads.bases,
-        "empty_mates": reads.empty_mates,
-        "layouts": [[layout.crlf, layout.unended, layout.blank, layout.longest] for layout in reads.layouts],
-        "marks": [list(row) for row in (index.records, *index.offsets)],
-        "count": index.count,
-        "stride": index.stride,
-    }
-    with contextlib.suppress(OSError):  # a store that this user may not write
-        atomic_files.write(place, json.dumps(facts))
-
-
-def recall(files: Sequence[Path], rule: BatchRule) -> Reads | None:
-    """Return what :func:`remember` kept of the same version of *files* and *rule*, or None."""
-    try:
-        facts = json.loads(_place(files, rule).read_bytes())
-        if (facts["stamp"], facts["version"]) != (_stamp(files), __version__):
-            return None
-        records, *offsets = (array("q", row) for row in facts["marks"])
-        return Reads(
-            tuple(files),
-            interleaved=False,
-            records=facts["records"],
-            bases=facts["bases"],
-            batches=BatchIndex(records, tuple(offsets), facts["count"], facts["stride"], rule),
-            layouts=tuple(
-                Layout(ReadFile.identify(file), *layout)
-                for file, layout in zip(files, facts["layouts"], strict=True)
-            ),
-            empty_mates=facts["empty_mates"],
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _place(files: Sequence[Path], rule: BatchRule) -> Path:
-    key = repr(([file.name for file in files], astuple(rule)))
-    return files[0].with_name(f".checked-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json")
-
-
-def _stamp(files: Sequence[Path]) -> list[list[int]]:
-    """Return what changes if a file is written."""
-    return [[*content_of(file)] for file in files]
