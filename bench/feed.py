@@ -9,8 +9,8 @@ temporary folder), and one is compressed with gzip. Each of ROUNDS rounds measur
 - inspection: inspect(), which checks every record and indexes the batches, as for a dataset or several runs.
 - ReadStream: the same check, on the way: a thread takes the pieces and drops them; with N consumers, each
   ``cat >/dev/null`` (2 N for paired reads), each gets the parts in turn from threads that write, as instances do.
-- gzip: the rate (of uncompressed bytes) of ``rapidgzip -d -c FILE | cat >/dev/null``, the faster of one thread and
-  all threads; the inspection of the gzip file, which makes the seek index; the stream. Ratios are to rapidgzip.
+- gzip: the rate (of uncompressed bytes) of ``igzip -d -c FILE | cat >/dev/null``; the inspection of the gzip file;
+  the stream. Ratios are to igzip.
 - memory: the peak of this process over all of the above (another process writes the files).
 - peers, if installed: ``seqkit split2`` into 2 parts (files in memory), and ``parallel --pipepart`` into 2
   consumers (it splits at any line that begins with @, so also at qualities).
@@ -47,7 +47,7 @@ from firsttouch.units import parse_bytes
 
 #: The gzip file holds this fraction (1/PACKED_PART) of the plain file, because compression is slow.
 PACKED_PART = 8
-RAPIDGZIP = Path(sys.executable).with_name("rapidgzip")
+IGZIP = [sys.executable, "-m", "isal.igzip"]
 
 
 def make(folder: Path, size: int) -> None:
@@ -161,12 +161,9 @@ def packed(file: Path, table: Table) -> None:
     """Measure a gzip file."""
     reads = inspect([file])
     size = int(reads.batches.offsets[0][-1])
-    unpacking = [
-        seconds(lambda t=threads: through_cat([RAPIDGZIP, "-d", "-c", "-P", t, file]))
-        for threads in ("1", str(len(os.sched_getaffinity(0))))
-    ]
-    base = table.add("gzip: rapidgzip | cat", size, min(unpacking))
-    table.add("gzip: inspection, with the seek index", size, seconds(lambda: inspect([file])), base)
+    unpacking = seconds(lambda: through_cat([*IGZIP, "-d", "-c", file]))
+    base = table.add("gzip: igzip | cat", size, unpacking)
+    table.add("gzip: inspection", size, seconds(lambda: inspect([file])), base)
     table.add("gzip: ReadStream", size, seconds(lambda: stream([file])), base)
     for consumers in (1, 2):
         fed = seconds(lambda n=consumers: stream([file], n))

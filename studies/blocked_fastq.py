@@ -80,7 +80,7 @@ def block(
             with (
                 atomic_files.naming(out),
                 partial.open("wb") as target,
-                mate_lines(reads, [0] * len(reads.files), reads.records, mate) as source,
+                mate_lines(reads, [([0] * len(reads.files), reads.records)], mate) as source,
             ):
                 for text in _padded(source, reads, mate, number, block_bytes, whole=whole):
                     before = target.tell() // _MESSAGE_BYTES

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model of the advice: the expectation before trials, their effect on it, and the choice of the next trial."""
 
+import gzip
 import math
 from pathlib import Path
 
@@ -126,19 +127,25 @@ def pairs(tmp_path):
     return files
 
 
+@pytest.mark.parametrize("gz", [False, True])
 @pytest.mark.parametrize("batch", [0, 20_000])
 @pytest.mark.parametrize("fraction", [0.0002, 0.003, 0.05, 0.9, 1.0])
-def test_samples_are_spread_and_keep_pairs_together(pairs, tmp_path, fraction, batch):
+def test_samples_are_spread_and_keep_pairs_together(pairs, tmp_path, fraction, batch, gz):
+    """Those of gzip files, which are decompressed up to the last piece, are spread over the first reads."""
+    for file in pairs if gz else ():
+        file.write_bytes(gzip.compress(file.read_bytes()))
     whole = fastq.inspect(pairs, fastq.BatchRule(batch))
     folder = tmp_path / "s"
     folder.mkdir()
     sample = trials.write_sample(whole, fraction, folder)
     assert sample.records <= round(5000 * fraction)
     assert sample.records >= round(5000 * fraction) * (0.9 if fraction < 0.5 else 0.4)
-    names = [[li.split("/")[0] for li in f.read_text().splitlines()[::4]] for f in sample.files]
+    texts = [gzip.decompress(f.read_bytes()) if gz else f.read_bytes() for f in sample.files]
+    names = [[line.split("/")[0] for line in text.decode().splitlines()[::4]] for text in texts]
     assert names[0] == names[1]
     numbers = [int(n[2:]) for n in names[0]]
     assert numbers == sorted(set(numbers))
     if sample.records >= 100:
-        assert numbers[0] < 1000
-        assert numbers[-1] > 4000
+        most = min(5000, 16 * 5000 * fraction) if gz else 5000
+        assert numbers[0] < 0.2 * most
+        assert 0.8 * most < numbers[-1] < most + 500

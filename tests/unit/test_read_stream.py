@@ -204,19 +204,6 @@ def test_truncated_data(tmp_path, form):
         assert re.fullmatch(rf"{name}: record \d+: {TRUNCATED[form]}", message), message
 
 
-def test_rapidgzip_with_many_cpus(tmp_path, monkeypatch):
-    monkeypatch.setattr("firsttouch.genomics.sources._PARALLEL_CPUS", 1)
-    records = random_records(3000)
-    data = packed(text(records[0]), 3)
-    file = write(tmp_path / "r.fq", data)
-    parts, progress = parts_of([(str(file),)])
-    assert b"".join(part[2][0] for part in parts) == text(records[0])
-    assert progress.fraction == 1.0
-    write(file, data[:-5])
-    reason = r"the gzip data are truncated or damaged \((RuntimeError: .*|its end is missing)\)"
-    assert re.fullmatch(rf"{file}: record \d+: {reason}", error_of([(str(file),)]))
-
-
 REFUSED = {
     **{b"BZh9": ("bzip2", "bzip2 -dc"), b"\xfd7zXZ\0": ("xz", "xz -dc"), b"PK\3\4": ("zip", "unzip -p")},
     **{packed(b"BAM\1"): ("BAM", "samtools fastq -n"), b"CRAM\3": ("CRAM", "samtools fastq -n")},

@@ -13,7 +13,7 @@ from firsttouch.errors import BadInput
 from firsttouch.genomics import sources as module
 from firsttouch.genomics.division import parts_between
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.reads import BatchRule, ReadFile
+from firsttouch.genomics.reads import BatchRule
 
 
 @functools.cache
@@ -44,10 +44,14 @@ def test_parts_of_the_unpacked(tmp_path, kind):
     file = write(tmp_path / "r.fq", KINDS[kind](data))
     reads = inspect([file], BatchRule(100_000))
     assert (reads.records, reads.as_is) == (32_000, False)
-    for part in parts_between(reads, [0, 1, len(reads.batches.records) // 2, len(reads.batches.records) - 1]):
-        with nothing_stays(), module.mate_lines(reads, part.begins, min(part.records, 5000), 0) as lines:
-            read = b"".join(lines)
-        assert read == data[part.begins[0] : part.begins[0] + len(read)]
+    parts = parts_between(reads, [0, 1, len(reads.batches.records) // 2, len(reads.batches.records) - 1])
+    stretches = [(part.begins, min(part.records, 5000)) for part in parts]
+    with nothing_stays(), module.mate_lines(reads, stretches, 0) as lines:
+        read = list(lines)
+    for (begin,), count in stretches:
+        stretch, read = b"".join(read[: 4 * count]), read[4 * count :]
+        assert stretch == data[begin : begin + len(stretch)]
+    assert not read
     # Whatever its name: not all aligners unpack gzip, and not all that do go by the name.
     write(tmp_path / "r.fq.gz", file.read_bytes())
     assert not inspect([tmp_path / "r.fq.gz"]).as_is
@@ -87,25 +91,6 @@ def _whole_members(data):
     return True
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_intact_at_every_end(tmp_path, kind, monkeypatch):
-    """What is there to its last byte is told from what is not, whatever the number of members."""
-    monkeypatch.setattr(module, "_WINDOW", 100)
-    data = text(GOOD * 30)
-    whole = KINDS[kind](data) if kind != "many" else packed(data, 9)
-    for cut in range(4, len(whole) + 1):
-        file = write(tmp_path / "r.gz", whole[:cut])
-        members = _whole_members(whole[:cut])
-        # What rapidgzip gives of a file that was cut: about as much as can be had.
-        unpack, size, rest = zlib.decompressobj(wbits=31), 0, whole[:cut]
-        while rest:
-            size += len(unpack.decompress(rest))
-            if not unpack.eof:
-                break
-            rest, unpack = unpack.unused_data, zlib.decompressobj(wbits=31)
-        assert module.is_complete_gzip(ReadFile.identify(file), size) == members, cut
-
-
 @pytest.mark.parametrize("gz", [False, True])
 def test_lines_of_one_mate(tmp_path, gz):
     """Of interleaved pairs with CR LF, from the second pair on, and of a file whose last line has no end."""
@@ -116,10 +101,10 @@ def test_lines_of_one_mate(tmp_path, gz):
     reads = inspect([file], interleaved=True)
     (part,) = parts_between(reads, [1, reads.records])
     for mate in range(2):
-        with nothing_stays(), module.mate_lines(reads, part.begins, part.records, mate) as lines:
+        with nothing_stays(), module.mate_lines(reads, [(part.begins, part.records)], mate) as lines:
             assert b"".join(lines) == text(records[2 + mate :: 2])
     write(file, b"other")
-    with pytest.raises(BadInput, match=f"^{file}: .*changed"), module.mate_lines(reads, [0], 1, 0) as lines:
+    with pytest.raises(BadInput, match=f"^{file}: .*changed"), module.mate_lines(reads, [([0], 1)], 0) as lines:
         next(lines)
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trials of an aligner on this host, on samples of its reads.
 
-A sample has pieces from all over the reads. A trial runs a scenario on a sample and verifies its placement; a
-trial whose placement did not hold does not count. All samples and trials together stay within the budget.
+A sample has pieces from all over the reads, or from the first ones of gzip files. A trial runs a scenario on a
+sample and verifies its placement; a trial whose placement did not hold does not count. All samples and trials
+together stay within the budget.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import gzip
 import io
@@ -40,6 +42,9 @@ from firsttouch.scenarios.placement import Scenario, distinct
 
 #: Pieces of a sample. Reads of one sequencer tile are alike and stand together, so one piece would be biased.
 PIECES = 16
+#: The pieces of gzip files, which are decompressed up to the last one, come from the first reads: this many times
+#: the records of the sample.
+_PACKED_SPAN = 16
 #: Least number of batches of each instance in a trial.
 _BATCHES = 2
 
@@ -60,10 +65,10 @@ def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
     names = tuple(folder / f"sample-{wanted}-{m + 1}.fq{'.gz' if packed else ''}" for m in range(whole.mates))
     with contextlib.ExitStack() as stack:
         outs = [stack.enter_context(_writing(name, packed=packed)) for name in names]
-        for part, count in _pieces(whole, wanted):
-            for mate, out in enumerate(outs):
-                with mate_lines(whole, part.begins, count, mate) as lines:
-                    out.writelines(lines)
+        pieces = [(part.begins, count) for part, count in _pieces(whole, wanted)]
+        for mate, out in enumerate(outs):
+            with mate_lines(whole, pieces, mate) as lines:
+                out.writelines(lines)
     sample = fastq.inspect(names)
     return Sample(names, sample.records / whole.records, sample.records, sample.bases)
 
@@ -82,6 +87,8 @@ def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
 def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
     """Yield the parts of the input in which pieces begin, and how many records to take of each."""
     last = len(whole.batches.records) - 1
+    if whole.layouts[0].file.gzipped:
+        last = min(last, max(1, bisect.bisect_left(whole.batches.records, _PACKED_SPAN * wanted)))
     count = min(PIECES, last, wanted)
     # Pieces begin at the batches next to the middles of equal shares, and end before the next piece begins.
     begins = sorted({int(i) for i in np.linspace(0, last, 2 * count + 1)[1::2]})

@@ -8,13 +8,11 @@ import contextlib
 import itertools
 import os
 import re
-import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +20,7 @@ from msgspec import Struct
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.reads import BatchIndex, BatchRule, Layout, ReadFile, Reads, template_name
-from firsttouch.genomics.sources import Damaged, Rapidgzip, is_complete_gzip
+from firsttouch.genomics.sources import Damaged, Decompressor, gunzip
 from firsttouch.units import format_bytes
 
 Bools = npt.NDArray[np.bool_]
@@ -80,29 +78,26 @@ class Block:
 
 
 @contextlib.contextmanager
-def read_blocks(file: ReadFile, threads: int, index: IO[bytes] | None) -> Iterator[Iterator[Block]]:
+def read_blocks(file: ReadFile, threads: int) -> Iterator[Iterator[Block]]:
     """Open *file* and yield an iterator of its blocks.
 
-    *threads* threads read ahead. A gzip file is decompressed, and its seek index is written to *index*. The
-    iterator raises Damaged.
+    *threads* threads read ahead; a gzip file is decompressed. The iterator raises Damaged.
     """
     with contextlib.ExitStack() as stack:
-        rapidgzip = None
-        if index is None:
-            fd = file.open()
-            stack.callback(os.close, fd)
-        else:
-            rapidgzip = Rapidgzip.whole(file, index)
-            stack.callback(rapidgzip.close)
-            fd, threads = rapidgzip.stream, 1
+        fd = file.open()
+        stack.callback(os.close, fd)
+        decompressor = gunzip(fd) if file.gzipped else None
+        if decompressor:
+            stack.callback(decompressor.close)
+            threads = 1
         pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="reads"))
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        if rapidgzip is None:
+        if decompressor is None:
             yield read_ahead(pool, threads, file_reads(fd))
         else:
-            stack.callback(rapidgzip.process.kill)  # ends the read in which a thread may wait
-            reads = itertools.repeat(lambda room: os.readv(fd, [room]))
-            yield _check_gzip(read_ahead(pool, threads, reads), rapidgzip, file)
+            stack.callback(decompressor.process.kill)  # ends the read in which a thread may wait
+            reads = itertools.repeat(lambda room: os.readv(decompressor.stream, [room]))
+            yield _check_gzip(read_ahead(pool, threads, reads), decompressor)
 
 
 def file_reads(fd: int) -> Iterator[Read]:
@@ -150,14 +145,10 @@ def read_ahead(
         pending.append(submit())
 
 
-def _check_gzip(blocks: Iterator[Block], rapidgzip: Rapidgzip, file: ReadFile) -> Iterator[Block]:
-    size = 0
-    for block in blocks:
-        size += block.size
-        yield block
-    reason = rapidgzip.failure()
-    if reason or not is_complete_gzip(file, size):
-        raise Damaged("the gzip data are truncated or damaged" + (f" ({reason})" if reason else ""))
+def _check_gzip(blocks: Iterator[Block], decompressor: Decompressor) -> Iterator[Block]:
+    yield from blocks
+    if reason := decompressor.failure():
+        raise Damaged(f"the gzip data are truncated or damaged ({reason})")
 
 
 # ----------------------------------------------------------------------
@@ -573,14 +564,13 @@ def inspect(
     identified = [ReadFile.identify(path) for path in files]
     if len(files) == 2 and files[0].samefile(files[1]):
         raise BadInput("this is the file of mate 1 again: name the file of mate 2", file=files[1])
-    indexes = [_unnamed_file() if file.gzipped else None for file in identified]
     indexer = BatchIndexer(rule, len(files))
     threads = max(1, min(4, len(os.sched_getaffinity(0))) // len(files))
     last_message = time.monotonic()
     with contextlib.ExitStack() as stack:
         parsers = []
-        for file, index in zip(identified, indexes, strict=True):
-            data = stack.enter_context(read_blocks(file, threads, index))
+        for file in identified:
+            data = stack.enter_context(read_blocks(file, threads))
             parsers.append(FastqParser(file.path, data, multiple_of=1 + interleaved))
         for mates in mates_of(parsers, interleaved=interleaved):
             if not any_names:
@@ -596,15 +586,11 @@ def inspect(
     if not indexer.records:
         raise BadInput("no reads", file=files[0])
     layouts = tuple(
-        Layout(file, parser.crlf, parser.unended, parser.blank, parser.longest, index)
-        for file, parser, index in zip(identified, parsers, indexes, strict=True)
+        Layout(file, parser.crlf, parser.unended, parser.blank, parser.longest)
+        for file, parser in zip(identified, parsers, strict=True)
     )
     batches = indexer.index([parser.end for parser in parsers])
     return Reads(tuple(files), interleaved, indexer.records, indexer.bases, batches, layouts, indexer.empty_mates)
-
-
-def _unnamed_file() -> IO[bytes]:
-    return tempfile.TemporaryFile(prefix="firsttouch-")
 
 
 class Mate(Struct):

@@ -8,7 +8,6 @@ import itertools
 import os
 import select
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,16 +22,15 @@ from firsttouch.genomics.pipe_writer import (
     enlarge_pipe,
     splice,
 )
-from firsttouch.genomics.reads import PEEK, ReadFile, form_of
-from firsttouch.genomics.sources import Damaged, Decompressor, Rapidgzip, is_complete_gzip, is_parallel
-from firsttouch.tools import require, require_package
+from firsttouch.genomics.reads import PEEK, form_of
+from firsttouch.genomics.sources import Damaged, Decompressor, gunzip
+from firsttouch.tools import require
 
 #: Forms that are refused, and how they become FASTQ.
 _REFUSED = {
     **{"BAM": "samtools fastq -n", "CRAM": "samtools fastq -n"},
     **{"bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"},
 }
-_IGZIP = (sys.executable, "-I", "-m", "isal.igzip", "-d", "-c")
 _SPLICE = 1 << 20
 #: How zstd names its input.
 _ZSTD_STDIN = "/*stdin*\\ : "
@@ -53,7 +51,6 @@ class Input:
         self._stack, self._running = contextlib.ExitStack(), contextlib.ExitStack()
         self._decompressor: Decompressor | None = None
         self._pump: _Pump | None = None
-        self._read = 0
         self._head = b""
         self.label = Path("standard input") if path == STDIN else self._path
         try:
@@ -115,19 +112,13 @@ class Input:
         self._start_decompressor()
 
     def _start_decompressor(self) -> None:
-        if self.form == "gzip" and self.size is not None and is_parallel() and str(self._path) != STDIN:
-            state = self._state
-            file = ReadFile(self._path, True, state.st_size, state.st_mtime_ns)
-            self._decompressor = Rapidgzip.whole(file)
-        else:
-            with contextlib.ExitStack() as stack:
-                stdin = self._fd if self.size is not None else self._start_pump(stack)
-                if self.form == "gzip":
-                    require_package("isal")
-                    self._decompressor = Decompressor(_IGZIP, stdin=stdin)
-                else:
-                    # --long: its window may have any size.
-                    self._decompressor = Decompressor(["zstd", "-d", "-c", "-q", "--long=31"], stdin=stdin)
+        with contextlib.ExitStack() as stack:
+            stdin = self._fd if self.size is not None else self._start_pump(stack)
+            if self.form == "gzip":
+                self._decompressor = gunzip(stdin)
+            else:
+                # --long: its window may have any size.
+                self._decompressor = Decompressor(["zstd", "-d", "-c", "-q", "--long=31"], stdin=stdin)
         self._running.callback(self._decompressor.close)
         self._poller = _Poller(self._decompressor.stream, self._stop)
 
@@ -147,17 +138,12 @@ class Input:
         """Return what reads the blocks of the text; they raise Stopped, and BadInput for pairs not grouped."""
         if not self.threads:
             return map(self._stoppable, file_reads(self._fd))
-        return itertools.repeat(self._read_text)
+        return itertools.repeat(self._poller.read)
 
     def _stoppable(self, read: Read) -> Read:
         if self._stop.is_set:
             raise Stopped
         return read
-
-    def _read_text(self, room: memoryview) -> int:
-        count = self._poller.read(room)
-        self._read += count
-        return count
 
     def checked(self, blocks: Iterator[Block]) -> Iterator[Block]:
         """Yield *blocks*, and raise Damaged or BadInput at their end if they are not all of the input."""
@@ -177,14 +163,8 @@ class Input:
         failure = decompressor.failure()
         if self._pump is not None and self._pump.error is not None:
             raise BadInput(f"cannot be read: {self._pump.error.strerror}", file=self.label)
-        if isinstance(decompressor, Rapidgzip) and not failure and not self._is_complete():
-            failure = "its end is missing"
         if failure:
             raise Damaged(f"the {self.form} data are truncated or damaged ({failure.removeprefix(_ZSTD_STDIN)})")
-
-    def _is_complete(self) -> bool:
-        file = ReadFile(self._path, True, self._state.st_size, self._state.st_mtime_ns)
-        return is_complete_gzip(file, self._read)
 
     def position(self, end: int) -> int | None:
         """Return the bytes of the input that were read; *end* are those of the text."""
@@ -192,14 +172,8 @@ class Input:
             return None
         if self._decompressor is None:
             return end
-        if not isinstance(self._decompressor, Rapidgzip):
-            # The process reads through the same open file.
-            return os.lseek(self._fd, 0, os.SEEK_CUR)
-        try:
-            counters = Path(f"/proc/{self._decompressor.process.pid}/io").read_text()
-        except OSError:
-            return None
-        return min(int(counters.split()[1]), self.size)
+        # The process reads through the same open file.
+        return os.lseek(self._fd, 0, os.SEEK_CUR)
 
     def close(self) -> None:
         """Stop the decompression; the stop request must be set unless the input was read to its end."""

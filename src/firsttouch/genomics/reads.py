@@ -10,7 +10,6 @@ import zlib
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -130,7 +129,7 @@ class Layout(Struct, frozen=True, eq=False):
     """How a checked file is written.
 
     *crlf*: a line ends with CR LF. *unended*: the last line has no newline. *blank*: blank lines follow the last
-    record. *longest*: bytes of the longest record. *index*: rapidgzip's seek index of a gzip file.
+    record. *longest*: bytes of the longest record.
     """
 
     file: ReadFile
@@ -138,7 +137,6 @@ class Layout(Struct, frozen=True, eq=False):
     unended: bool
     blank: bool
     longest: int
-    index: IO[bytes] | None = None
 
     @property
     def notes(self) -> list[str]:
