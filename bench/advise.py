@@ -12,15 +12,22 @@ scenario once.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
-from replay import TIMES, Cell, Row, Simulated, read, replay
+from msgspec.structs import replace
+from replay import TIMES, Cell, Row, Simulated, expected, read, replay
 from tabulate import tabulate
+
+from firsttouch.advice import trials
+from firsttouch.advice.posterior import Trial
 
 #: Returns the index of the chosen row, and the cost of the trials as a part of its time.
 Method = Callable[[Cell, int, float], tuple[int, float]]
@@ -151,6 +158,70 @@ def table(cells: Sequence[Cell], methods: dict[str, Method], seeds: int, budget:
     return tabulate(rows, heads, floatfmt=("", ".4f", ".4f", ".4f", ".4f", ""))
 
 
+class Trials:
+    """Trials of the whole of `firsttouch advise`, without programs: each takes its part of the row's time.
+
+    The times have the relative *noise* of repeated runs.
+    """
+
+    def __init__(self, rows: Sequence[Row], noise: float, seed: int) -> None:
+        self.scenarios = [Scenario(r.name, r.options, r.name.partition("+")[0]) for r in rows]
+        self.dropped: dict[int, str] = {}
+        self.options = SimpleNamespace(failed={}, needless={}, memory={})
+        self.part, self.brief, self.hopeless, self.bases, self.spent = 1.0, False, False, {}, 0.0
+        self._rows, self._noise = rows, noise
+        self._random = [np.random.default_rng([seed, number]) for number in range(len(rows))]
+
+    def say(self, _text: str) -> None:
+        """Say nothing."""
+
+    def smallest(self) -> float:
+        """Return the fraction of a first trial."""
+        return trials.LEAST
+
+    def make(self, number: int, fraction: float) -> Trial:
+        """Return a trial."""
+        noise = math.exp(self._noise * self._random[number].standard_normal() - self._noise**2 / 2)
+        seconds = fraction * self._rows[number].seconds * noise
+        self.spent += seconds
+        return Trial(fraction, seconds)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What the model reads of a scenario."""
+
+    name: str
+    options: tuple[str, ...]
+    base_name: str
+
+
+def advised(cell: Cell, noise: float, seed: int, budget: float) -> Row:
+    """Return the row that the whole of `firsttouch advise` recommends, trials that confirm it included."""
+    made = Trials(cell.rows, noise, seed)
+    usual = cell.rows.index(cell.default)
+    return cell.rows[trials._advise(made, tuple(made.scenarios), expected(cell.rows), budget, usual).best]
+
+
+def harm(cells: Sequence[Cell], seeds: int, budget: float) -> str:
+    """Return how often the recommended scenario is worse than the default run by more than 2 %.
+
+    Runs are 10 and 100 times as long as the published ones, and the default run is 2 % faster than the others.
+    """
+    rows = []
+    for noise, longer in itertools.product((0.03, 0.10, 0.25), (10, 100)):
+        ratios = []
+        for cell, seed in itertools.product(cells, range(seeds)):
+            least = 0.98 * longer * min(r.seconds for r in cell.rows)
+            scaled = tuple(
+                replace(r, seconds=least if r is cell.default else longer * r.seconds) for r in cell.rows
+            )
+            ratios.append(advised(replace(cell, rows=scaled), noise, seed, budget).seconds / least)
+        worse = sum(ratio > 1.02 for ratio in ratios)
+        rows.append((f"{noise:.0%}", f"{longer} x", f"{worse} of {len(ratios)}", max(ratios)))
+    return tabulate(rows, ("noise", "runs", "worse by 2 %", "worst"), floatfmt=".3f")
+
+
 def main() -> None:
     """Print the tables."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -163,6 +234,8 @@ def main() -> None:
     show = partial(table, budget=args.budget)
     print(f"published times, seeds 0 to {args.seeds - 1}, budget {args.budget:.1%}")
     print(show(read(TIMES), published, args.seeds), flush=True)
+    print("\nall of advise, where the default run is the best")
+    print(harm(read(TIMES), max(1, args.seeds // 12), args.budget), flush=True)
     for kind in ("additive", "mixed", "none"):
         seeds = max(1, args.seeds // 20)
         print(f"\n60 random cells, effects {kind}, seeds 0 to {seeds - 1}")

@@ -6,6 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import advise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,16 @@ def test_choices_are_near_the_best_and_within_the_budget():
     logs = [math.log(f.row.seconds / f.best.seconds) for f in replays]
     # These are 64 runs of 1600; bench/advise.py's table has the targets for all of them.
     assert math.exp(sum(logs) / len(logs)) <= 1.01
+
+
+def test_advice_does_no_harm_where_the_default_run_is_the_best():
+    fastest = [min(r.seconds for r in cell.rows) for cell in CELLS]
+    cells = [
+        replace(c, rows=tuple(replace(r, seconds=0.98 * s if r is c.default else 100 * r.seconds) for r in c.rows))
+        for c, s in zip(CELLS, [100 * s for s in fastest], strict=True)
+    ]
+    kept = [advise.advised(cell, 0.1, seed, BUDGET) is cell.default for cell in cells for seed in range(2)]
+    assert sum(kept) >= 31
 
 
 def chosen(cells, seed):

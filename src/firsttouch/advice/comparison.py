@@ -268,7 +268,7 @@ class _Rounds:
             if self.costs[i]
             and set(s.options) <= set(self.scenarios[fastest].options)
             and s.policy in {self.scenarios[self.usual].policy, self.scenarios[fastest].policy}
-            and not belief.faster(fastest, i)
+            and not (belief.replaces if i == self.usual else belief.faster)(fastest, i)
         )
         return min(simpler, key=lambda i: (self._parts(i), float(belief.mean[i])), default=fastest)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from msgspec import Struct
@@ -30,7 +31,6 @@ from firsttouch.advice.costs import (
     OWN_OPTIONS,
     SAME_INSTANCES,
     SAME_POLICY,
-    Z90,
     Candidate,
     features_of,
     interval,
@@ -45,6 +45,8 @@ Floats = NDArray[np.float64]
 NOISE, NOISE_WORTH = 0.18, 4.0
 #: The noise pooled over all scenarios counts as much as this many repeats of the scenario itself.
 POOL_WORTH = 3.0
+#: The probability that chance replaces the default run: advice must do no harm.
+CHANCE = 0.01
 #: Standard deviation of the common level around the first trial.
 LEVEL = 2.0
 #: The prior's own scale counts as much as this many trials when the covariance is scaled to the data.
@@ -134,10 +136,18 @@ class Belief(Struct, frozen=True):
         variance = float(self.covariance[number, number])
         return interval(float(self.mean[number]), math.sqrt(max(0.0, variance)))
 
-    def faster(self, fast: int, slow: int) -> bool:
-        """Return whether candidate *fast* is faster than *slow*: the 90 % interval of the ratio excludes 1."""
+    def faster(self, fast: int, slow: int, chance: float = 0.05) -> bool:
+        """Return whether candidate *fast* is faster than *slow*; chance makes it look so with this probability."""
         mean, sd = self.ratio(slow, fast)
-        return mean - Z90 * sd > 0
+        return mean - NormalDist().inv_cdf(1 - chance) * sd > 0
+
+    def replaces(self, fast: int, default: int) -> bool:
+        """Return whether a tried candidate is faster than the *default* run beyond chance.
+
+        The fastest of several tried candidates is partly the luckiest: any of them looks faster by chance with
+        the probability CHANCE (C. E. Bonferroni's bound, 1936).
+        """
+        return self.faster(fast, default, CHANCE / max(1, int(np.count_nonzero(self.tried)) - 1))
 
 
 def update(

@@ -456,7 +456,12 @@ class _Gains:
             for i, s in enumerate(scenarios)
             if tried[i] and set(s.options) < options and s.base_name == scenarios[best].base_name
         ]
-        open_ones = [i for i in simpler if i != best and self.of(best, i)["low"] <= 1]
+        open_ones = [
+            i
+            for i in simpler
+            if i != best
+            and not all(b.replaces(best, i) if i == default else b.faster(best, i) for b in self._beliefs)
+        ]
         return min(open_ones, key=lambda i: (i != default, len(scenarios[i].options)), default=best)
 
 
