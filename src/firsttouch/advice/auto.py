@@ -21,6 +21,7 @@ from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, candidates, default,
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import FirstTouchError, RunFailed
 from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics.division import least_bytes
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
@@ -140,12 +141,12 @@ class Auto(Struct, frozen=True, dict=True):
             return None
 
     def _check_batches(self, scenario: Scenario) -> None:
-        """Raise if instances of *scenario* would get no reads, because these fill too few batches."""
-        batch = 0 if self.command.whole else self.command.batch.bases
-        if self._bases is not None and scenario.instances > 1 and self._bases < scenario.instances * batch:
+        """Raise if instances of *scenario* would get no reads, because these are too few."""
+        least = max(self.command.batch.bases, _TEXT_BASES * least_bytes(self.command.batch))
+        if self._bases is not None and scenario.instances > 1 and self._bases < scenario.instances * least:
             raise _AsItIs(
                 f"{scenario.name} is advised, but about {self._bases / 1e6:.3g} million bases are too few for its "
-                f"{scenario.instances} instances: the aligner takes batches of {batch / 1e6:.3g} million"
+                f"{scenario.instances} instances: each takes {least / 1e6:.3g} million at a time"
             )
 
     def _too_few(self) -> FirstTouchError:

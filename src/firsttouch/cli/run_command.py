@@ -42,6 +42,8 @@ from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
 
+#: Most bytes of compressed reads that are unpacked to see how many there are.
+_LOOK_BYTES = 8 << 20
 #: Seconds between two lines of progress that are not on a terminal.
 _PROGRESS_SECONDS = {"text": 60.0, "json": 1.0}
 
@@ -253,9 +255,12 @@ def _align(
     decompressed = any(is_for_no_aligner(file) for lane in command.lanes for file in lane)
     wanted = request.progress is not None or decompressed
     divided = scenario.instances > 1 or (wanted and not command.whole)
-    if divided and not _has_reads(command):
+    if divided and not _text_bytes([lane[0] for lane in command.lanes], 1):
         say(f"no reads: {command.aligner.name} runs as it is")
         divided, scenario = False, replace(scenario, instances=1, placements=scenario.placements[:1])
+    if divided and (count := _fed_instances(command, scenario)) < scenario.instances:
+        say(f"{count} of {scenario.instances} instances run: the reads are too few for more")
+        scenario = scenario.with_instances(count)
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     with contextlib.ExitStack() as stack:
@@ -306,22 +311,34 @@ def _memory_left(need: int, available: int | None) -> int | None:
     return None if available is None else max(0, available - need)
 
 
-def _has_reads(command: UserCommand) -> bool:
-    """Return whether an input has any content; one that can be read only once is taken to have some."""
-    for lane in command.lanes:
-        if not Path(lane[0]).is_file():
-            return True
-        with Path(lane[0]).open("rb") as stream:
+def _fed_instances(command: UserCommand, scenario: Scenario) -> int:
+    """Return how many instances of *scenario* get reads at most."""
+    part = division.least_bytes(command.batch)
+    files = [file for lane in command.lanes for file in lane]
+    return max(1, -(-_text_bytes(files, scenario.instances * part) // part))
+
+
+def _text_bytes(files: Sequence[str], most: int) -> int:
+    """Return the bytes of text in *files*, or *most* if there are more, or if this is not known in a moment.
+
+    An input that can be read only once may have any number.
+    """
+    total = 0
+    for file in files:
+        if not Path(file).is_file():
+            return most
+        with Path(file).open("rb") as stream:
             begin = stream.read(2)
         if begin == b"\x1f\x8b":
             try:
-                with gzip.open(lane[0]) as unpacked:
-                    begin = unpacked.read(1)
+                with gzip.open(file) as unpacked:
+                    size = len(unpacked.read(min(most, _LOOK_BYTES)))
             except (OSError, EOFError, zlib.error):
-                return True  # damaged: the run names the fault
-        if begin:
-            return True
-    return False
+                return most  # damaged: the run names the fault
+            total += most if size == _LOOK_BYTES else size
+        else:
+            total += Path(file).stat().st_size if begin[:1] in {b"@", b">", b""} else most
+    return min(total, most)
 
 
 class _Task(Struct):

@@ -54,6 +54,11 @@ class Part(Struct, frozen=True):
         return self.end - self.first
 
 
+def least_bytes(rule: BatchRule) -> int:
+    """Return the least bytes of text of all mates in a part of FASTQ reads: a base has a byte, and its quality."""
+    return max(min(SMALLEST_PART_BYTES, PART_BYTES), 2 * rule.bases, rule.text)
+
+
 def parts_between(reads: Reads, marks: Iterable[int]) -> list[Part]:
     """Return the parts between neighbours of *marks*, positions in the batch index of *reads*."""
     index = reads.batches

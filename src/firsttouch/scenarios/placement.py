@@ -146,6 +146,12 @@ class Scenario(Struct, frozen=True):
         name = self.base_name + memory_options.suffix(options)
         return replace(self, name=name, placements=placements, options=options)
 
+    def with_instances(self, count: int) -> Scenario:
+        """Return *count* instances of this scenario, spread evenly over their placements."""
+        placements = tuple(self.placements[i * self.instances // count] for i in range(count))
+        name = f"{count}{self.name.removeprefix(str(self.instances))}"
+        return replace(self, name=name, instances=count, placements=placements)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of ``plan --json``."""
         return {
