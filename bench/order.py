@@ -55,7 +55,7 @@ def williams(count: int) -> list[list[int]]:
 
 
 def effects(values: Sequence[tuple[str, int, str, float]], seed: int) -> Iterator[str]:
-    """Yield a line of a table for each effect; *values* have case, place, aspect before, and logarithm."""
+    """Yield a line of a table for each effect; *values* have case, place, aspect before, and loss."""
     of_case: dict[str, list[tuple[int, str, float]]] = defaultdict(list)
     for case, place, before, value in values:
         of_case[case].append((place, before, value))
@@ -92,9 +92,10 @@ def here(squares: int, seed: int) -> Iterator[str]:
                 options = [*ASPECTS[aspect], *_REPETITIONS, "--quiet"]
                 for record in probe.run(aspect, options, say=lambda _: None).records():
                     if record.value > 0:
-                        values.append((Case.of(record).key, place, before, math.log(record.value)))
+                        case = Case.of(record)
+                        values.append((case.key, place, before, case.loss_sign * math.log(record.value)))
                 before = aspect
-    yield "| effect | cases | mean deviation | p |"
+    yield "| effect | cases | mean losses | p |"
     yield "|---|---|---|---|"
     yield from effects(values, seed)
 
