@@ -176,12 +176,15 @@ def test_data_in_a_folder_of_the_system_is_seen_inside(inside):
         shutil.rmtree(folder)
 
 
-def test_the_temporary_folder_and_slurms_name_of_the_host_are_handed_on(image, tmp_path, monkeypatch):
+def test_the_temporary_folder_and_what_launchers_say_are_handed_on(image, tmp_path, monkeypatch):
+    """Tasks of srun would otherwise all take the whole host, and ranks of MPI would not find each other."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("SLURMD_NODENAME", "nid001")
+    launchers = {"SLURMD_NODENAME": "nid001", "SLURM_LOCALID": "1", "PMI_FD": "9", "PMIX_RANK": "3"}
+    for name, value in launchers.items():
+        monkeypatch.setenv(name, value)
     start = backends.prepared("apptainer", str(image), ["--version"])
     assert start.env["APPTAINERENV_TMPDIR"] == str(tmp_path)
-    assert start.env["APPTAINERENV_SLURMD_NODENAME"] == "nid001"
+    assert {name: start.env[f"APPTAINERENV_{name}"] for name in launchers} == launchers
     assert any(tmp_path.is_relative_to(word) for word in start.argv if word.startswith("/") and word != "/")
 
 

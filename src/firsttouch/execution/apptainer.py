@@ -85,6 +85,9 @@ def _unpack(program: str, image: Path, sandbox: Path) -> None:
 IMAGE = (paths.ROOT / "containers" if paths.IN_CHECKOUT else paths.data()) / "firsttouch.sif"
 #: The file in an image that identifies its copy of firsttouch.
 _ORIGIN = "/opt/firsttouch/share/firsttouch/origin.json"
+#: Prefixes of the variables by which tasks of srun and mpirun know their number and the limits of their job, and
+#: ranks find each other: of Slurm, PMI, PMIx, MPICH, Open MPI, Intel MPI, UCX, libfabric and OpenMP.
+_OF_LAUNCHERS = ("SLURM_", "PMI_", "PMIX_", "MPI_LOCAL", "MPICH_", "OMPI_", "I_MPI_", "UCX_", "FI_", "OMP_")
 #: Time limit of the trial start in seconds; a cold image on a shared file system is slow.
 _PATIENCE = 120
 #: The architectures of SIF's header (its field of 3 characters after the version).
@@ -128,7 +131,8 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     variables = backends.variables()
     # Records name the host as Slurm does.
     variables |= {name: os.environ[name] for name in ("TMPDIR", "SLURMD_NODENAME") if os.environ.get(name)}
-    seen = paths_seen(argv, variables)
+    launcher = {k: v for k, v in os.environ.items() if k.startswith(_OF_LAUNCHERS)}
+    seen = paths_seen(argv, variables | {k: v for k, v in launcher.items() if k.startswith("PMIX_")})
     started, options = _mountable(file, program)
     flags = [*_privileges(), *options, "--cleanenv", "--pwd", str(Path.cwd())]
     flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
@@ -136,7 +140,7 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     origin = _trial([program, "--silent", "exec", *flags, str(started)], seen, env)
     backends.check_origin(origin, str(file))
     variables[backends.VARIABLE] = f"apptainer: {file.name}, {origin.revision or origin.version}"
-    env |= {f"APPTAINERENV_{key}": value for key, value in variables.items()}
+    env |= {f"APPTAINERENV_{key}": value for key, value in (launcher | variables).items()}
     return Start([program, "--silent", "exec", *flags, str(started), "firsttouch", *argv], env)
 
 
