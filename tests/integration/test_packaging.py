@@ -97,7 +97,7 @@ def test_wheel_of_the_probe_has_one_static_program(dist):
     with zipfile.ZipFile(wheel) as archive:
         (program,) = (name for name in archive.namelist() if "/scripts/" in name)
         assert Path(program).name == "firsttouch-probe"
-        assert {"LICENSE", "hwloc.txt"} <= {Path(name).name for name in archive.namelist()}
+        assert {"LICENSE", "libhwloc.txt", "libc6.txt"} <= {Path(name).name for name in archive.namelist()}
         file = dist / "probe"
         file.write_bytes(archive.read(program))
     # A program that needs shared libraries names an interpreter that loads them.
