@@ -3,8 +3,7 @@
 # Installs firsttouch and its probe from the checkout that contains this script.
 #   containers/install.sh PREFIX PYTHON TARGET
 # Programs go to PREFIX/bin, their data (systems, datasets, checks) to PREFIX/share/firsttouch. TARGET is archspec's
-# name of the instruction set that the rest of PREFIX is built for. The Python packages come from the folder wheels/ of
-# the checkout or of FIRSTTOUCH_MIRROR.
+# name of the instruction set that the rest of PREFIX is built for. The Python packages come from the checkout's wheels/.
 set -euo pipefail
 umask 022
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,8 +26,6 @@ tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=lo
 "$python" -m venv "$prefix/venv" >"$work/log" 2>&1 || fail "$python cannot make a virtual environment"
 pip=("$prefix/venv/bin/python" -m pip --disable-pip-version-check --no-cache-dir -q)
 wheels=$root/wheels
-[[ -d $wheels ]] || wheels=${FIRSTTOUCH_MIRROR:-}/wheels
-[[ -d $wheels ]] || { echo "install: no folder of Python's wheels: spack-env/stack.py mirror fills one" >&2; exit 1; }
 # Install the run-time packages only, not all that are locked.
 for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e ${share}[report]"; do
     # shellcheck disable=SC2086  # words

@@ -11,6 +11,13 @@ import spack.environment
 import spack.patch
 from sources import Source, write
 
+#: The publishers of what Spack takes from a mirror, or from a redirector that may lead to one without the file.
+PUBLISHERS = {
+    r"ftpmirror\.gnu\.org(/gnu)?": "ftp.gnu.org/gnu",
+    r"mirrors\.edge\.kernel\.org": "www.kernel.org",
+    r"mirrors\.sonic\.net": "cdn.openbsd.org",
+}
+
 
 def sources(package):
     """Yield the sources of a package that Spack fetches."""
@@ -21,10 +28,12 @@ def sources(package):
         # A file: address is part of the recipe.
         if digest and not fetcher.url.startswith("file:"):
             path = stage.mirror_layout.digest_path or stage.mirror_layout.path
-            # Spack names GNU's redirector, which may lead to a mirror that lacks the file.
-            url = re.sub(r"ftpmirror\.gnu\.org(/gnu)?", "ftp.gnu.org/gnu", fetcher.url)
-            if package.name.startswith("py-") and url.endswith(".whl"):
-                url = f"pypi:{package.name.removeprefix('py-')}=={version}"
+            url = fetcher.url
+            for mirror, publisher in PUBLISHERS.items():
+                url = re.sub(mirror, publisher, url)
+            # The package index of Python: pip knows the site's.
+            if match := re.search(r"/packages/[a-z0-9.]+/\w/([^/]+)/[^/]+$", url):
+                url = f"{'pypi' if url.endswith('.whl') else 'sdist'}:{match[1]}=={version}"
             yield Source(package.name, version, digest, url, path)
 
 

@@ -43,7 +43,8 @@ class Wrong(Exception):
 class Source:
     """A source file or patch of a recipe; *path* is its place in a mirror of Spack.
 
-    The *url* ``pypi:NAME==VERSION`` is a wheel of the package index that pip uses.
+    The *url* ``pypi:NAME==VERSION`` is a wheel of the package index that pip uses, and ``sdist:NAME==VERSION`` a
+    source archive.
     """
 
     name: str
@@ -79,7 +80,7 @@ def read(lock: Path) -> list[Source]:
 def _check(source: Source, where: str) -> None:
     if len(source.sha256) != 64 or set(source.sha256) - set("0123456789abcdef"):
         raise Wrong(f"{where}: '{source.sha256}' is not a SHA-256")
-    if not source.url.startswith(("https://", "http://", "ftp://", "pypi:")):
+    if not source.url.startswith(("https://", "http://", "ftp://", "pypi:", "sdist:")):
         raise Wrong(f"{where}: '{source.url}' is not a URL")
     path = Path(source.path)
     if path.is_absolute() or ".." in path.parts or source.sha256 not in path.name:
@@ -233,9 +234,10 @@ def _place(place: Path, sha256: str, get: Callable[[Any], None]) -> None:
 
 
 def _download(url: str, out: Any) -> None:
-    if url.startswith("pypi:"):
+    kind, _, requirement = url.partition(":")
+    if kind in {"pypi", "sdist"}:
         with tempfile.TemporaryDirectory() as folder:
-            _pip("--no-deps", "--only-binary=:all:", url.removeprefix("pypi:"), "-d", folder)
+            _pip("--no-deps", f"--{'only' if kind == 'pypi' else 'no'}-binary=:all:", requirement, "-d", folder)
             _copy(next(Path(folder).iterdir()), out)
         return
     with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  (read() accepts no other schemes)

@@ -34,8 +34,10 @@ PROFILES = ("online", "airgap", "debian")
 SPACK = "1.1"
 #: The operating system of the locks that are kept, as Spack calls it.
 LOCKED_SYSTEM = "debian12"
+#: The packages of this checkout, with their versions.
+OURS = {"firsttouch": "0.1.0", "firsttouch-probe": "1.0.0"}
 #: Packages without a source: parts of Spack itself, and this checkout.
-NO_SOURCE = {"compiler-wrapper", "gcc-runtime", "python-venv", "firsttouch"}
+NO_SOURCE = {"compiler-wrapper", "gcc-runtime", "python-venv", *OURS}
 #: Placeholder for the path of this checkout in the lock files that are kept.
 CHECKOUT = "$FIRSTTOUCH_ROOT"
 EXAMPLES = """
@@ -142,8 +144,6 @@ def install(args: argparse.Namespace) -> int:
             raise Wrong(message, status=3)
         _say(f"for all programs, {message}")
     folder = environment(args)
-    if args.profile == "online" and "firsttouch" in (args.only or ["firsttouch"]):
-        fill_wheels(ROOT, _mirror(args), None, say=_say)
     if not (folder / "spack.lock").exists() and (status := _spack(args, folder, ["concretize"])):
         return status
     named = ["--only-concrete", *args.words, *args.only]
@@ -272,9 +272,9 @@ def environment(args: argparse.Namespace) -> Path:
     folder = prefix / f"{args.profile}-{target_name}"
     content["include"] = [*_site(args.site), str(HERE / "profiles" / args.profile)]
     content["packages"]["all"]["require"] = [f"target={target_name}"]
-    content["view"] = {"default": {"root": str(folder / "view"), "link": "roots"}}
+    content["view"] = {"default": {"root": str(folder / "view"), "link": "run"}}
     if "firsttouch" in chosen:
-        content["develop"] = {"firsttouch": {"path": str(ROOT), "spec": "firsttouch@=0.1.0"}}
+        content["develop"] = {n: {"path": str(ROOT), "spec": f"{n}@={v}"} for n, v in OURS.items()}
     content["config"] |= {
         "install_tree": {"root": str(prefix / "store")},
         "build_stage": [str(prefix / "stage")],

@@ -59,9 +59,26 @@ def test_versions_are_pinned_in_one_place():
     assert all("@" in spec for spec in (*DESCRIBED["specs"], *OPTIONAL))
     project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())
     assert SPECS["firsttouch"] == project["tool"]["hatch"]["version"]["fallback-version"]
+    pins = (paths.ROOT / "setup" / "requirements.lock").read_text()
+    probe = re.findall(r"probe VERSION (\S+)", (paths.ROOT / "probe" / "CMakeLists.txt").read_text())
     for recipe in RECIPES:
         name = recipe.parent.name.replace("_", "-")
-        assert f'version("{ALL[name]}"' in recipe.read_text()
+        python = re.findall(rf"^{name.removeprefix('py-')}==(\S+)", pins, re.MULTILINE)
+        (version,) = [ALL[name]] if name in ALL else probe if name == "firsttouch-probe" else python
+        assert f'version("{version}"' in recipe.read_text()
+    assert {"firsttouch": SPECS["firsttouch"], "firsttouch-probe": probe[0]} == stack.OURS
+
+
+def test_the_recipe_needs_what_the_project_needs():
+    recipe = (SPACK / "repo/spack_repo/firsttouch/packages/firsttouch/package.py").read_text()
+    stated = dict(re.findall(r'depends_on\("([a-z0-9-]+)@([0-9.]+):"', recipe))
+    project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
+    needed = dict(line.split(">=") for line in project["dependencies"])
+    assert stated.pop("python") == project["requires-python"].removeprefix(">=")
+    stated.pop("py-hatch-vcs")
+    assert {name.removeprefix("py-"): least for name, least in stated.items()} == {
+        name.lower(): least for name, least in needed.items()
+    }
 
 
 def test_profiles_differ_in_packages_mirrors_and_repositories_only():
@@ -80,7 +97,7 @@ def test_every_recipe_of_ours_has_a_checksum():
         assert versions
         for call in versions:
             pinned = {k.arg for k in call.keywords} & {"sha256", "commit"}
-            assert pinned or recipe.parent.name == "firsttouch", recipe
+            assert pinned or recipe.parent.name.replace("_", "-") in stack.OURS, recipe
 
 
 def test_targets_are_archspecs_and_name_every_system():

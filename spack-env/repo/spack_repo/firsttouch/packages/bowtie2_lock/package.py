@@ -16,6 +16,7 @@ LOCKS = {
 class Bowtie2Lock(Bowtie2):
     """Bowtie 2's aligner with a chosen lock: bowtie2-align-s-spin, -standard (std::mutex) and -queuing (MCS)."""
 
+    maintainers("firsttouch-developers")
     version("2.5.4", sha256="94ec207a0494b9f5e0e62dbbca8cb79fe4ff16602395802a86d098349c6ef004")
 
     variant(

@@ -16,6 +16,7 @@ LOCKS = {
 class BowtieLock(Bowtie):
     """Bowtie's aligner with a chosen lock: bowtie-align-s-spin, -standard (std::mutex) and -queuing (MCS)."""
 
+    maintainers("firsttouch-developers")
     version("1.3.1", sha256="147d9fe9652f7c5f351bfc0eb012e06981986fb43bd6bdfe88a95c02eabc6573")
 
     variant(

@@ -1,30 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: F403, F405, D102
-"""firsttouch itself with its probe, from this checkout (spack-env/stack.py names it as the source)."""
+# ruff: noqa: F403, F405
+"""firsttouch from this checkout (spack-env/stack.py names it as the source)."""
 
 from pathlib import Path
 
 from spack.package import *
-from spack_repo.builtin.build_systems.generic import Package
+from spack_repo.builtin.build_systems.python import PythonPackage
 
 
-class Firsttouch(Package):
-    """Validates NUMA hosts and finds the placement that makes a memory-bound program fast."""
+class Firsttouch(PythonPackage):
+    """Validates NUMA hosts and finds the placement that makes a memory-bound program fast.
 
-    # The environment's `develop` section uses the checkout as it is. Without it, this version is the state in Git.
-    git = Path(__file__).resolve().parents[6].as_uri()
+    This is what measures, places and runs programs. What judges and reports (the extra "report" of pyproject.toml)
+    runs on another host.
+    """
 
+    maintainers("firsttouch-developers")
     license("Apache-2.0")
 
-    version("0.1.0")
+    # The environment's `develop` section uses the checkout as it is. Without it, this version is the state in Git.
+    version("0.1.0", git=Path(__file__).resolve().parents[6].as_uri())
 
-    depends_on("c", type="build")
-    depends_on("cmake@3.18:", type="build")
-    depends_on("pkgconfig", type="build")
-    depends_on("hwloc@2.1:")
-    depends_on("numactl", type="run")
     depends_on("python@3.11:", type=("build", "run"))
+    depends_on("py-hatchling", type="build")
+    depends_on("py-hatch-vcs@0.5:", type="build")
+    with default_args(type=("build", "run")):
+        depends_on("py-archspec@0.2:")
+        depends_on("py-clustershell@1.9:")
+        depends_on("py-isal@1.7:")
+        depends_on("py-msgspec@0.20:")
+        depends_on("py-numpy@1.26:")
+        depends_on("py-pyyaml@6:")
+        depends_on("py-rapidgzip@0.16.1:")
+        depends_on("py-requests@2.31:")
+        depends_on("py-shtab@1.13:")
+        depends_on("py-tabulate@0.9:")
+        depends_on("py-urllib3@2:")
+    depends_on("firsttouch-probe@1:", type="run")
+    depends_on("numactl", type="run")
 
-    def install(self, spec, prefix):
-        script = join_path(self.stage.source_path, "containers", "install.sh")
-        Executable("bash")(script, prefix, spec["python"].command.path, str(spec.target))
+    @run_after("install")
+    def state_origin(self):
+        """Write the file by which firsttouch recognizes a view for this host and measuring interface."""
+        mkdirp(self.prefix.share.firsttouch)
+        python = self.spec["python"].command
+        python.add_default_env("PYTHONPATH", f"{python_purelib}:{env.get('PYTHONPATH', '')}")
+        words = (self.stage.source_path, self.prefix.share.firsttouch.join("origin.json"), str(self.spec.target))
+        python("-m", "firsttouch.execution.build_info", *words)

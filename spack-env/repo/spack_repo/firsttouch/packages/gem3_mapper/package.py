@@ -12,6 +12,7 @@ class Gem3Mapper(AutotoolsPackage):
     homepage = "https://github.com/smarco/gem3-mapper"
     url = "https://github.com/smarco/gem3-mapper/archive/v3.6.1.tar.gz"
 
+    maintainers("firsttouch-developers")
     license("GPL-3.0-only")
 
     version("3.6.1", sha256="195f158691fe85bacc90b9cf848f203aeba1c56332516261da3774fee3f7ddbf")

@@ -14,6 +14,7 @@ class Lmbench(MakefilePackage):
     homepage = "https://lmbench.sourceforge.net/"
     url = "https://downloads.sourceforge.net/project/lmbench/development/lmbench-3.0-a9/lmbench-3.0-a9.tgz"
 
+    maintainers("firsttouch-developers")
     license("GPL-2.0-only")
 
     version("3.0-a9", sha256="cbd5777d15f44eab7666dcac418054c3c09df99826961a397d9acf43d8a2a551")

@@ -12,6 +12,7 @@ class Stream(Package):
     homepage = "https://www.cs.virginia.edu/stream/ref.html"
     url = "https://www.cs.virginia.edu/stream/FTP/Code/stream.c"
 
+    maintainers("firsttouch-developers")
     license("LicenseRef-STREAM")
 
     version("5.10", sha256="a52bae5e175bea3f7832112af9c085adab47117f7d2ce219165379849231692b", expand=False)
