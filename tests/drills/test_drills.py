@@ -237,6 +237,34 @@ def test_every_place_gives_the_same_reason(fleets: Any, fleet: str) -> None:
             assert not causes or causes[0] in text, (causes, text)
 
 
+SLOW = {f"memory {bank}": {"bandwidth": 0.6} for bank in range(4)}
+UNREAD = {"modules": {"unreadable": 1}}
+
+
+@pytest.mark.parametrize(
+    ("fault", "facts", "status", "answer", "text"),
+    [
+        pytest.param({}, {}, 0, "as expected", "a loss of 1", id="good"),
+        pytest.param(SLOW, {}, 4, "low", "memory of bank", id="slow-memory"),
+        pytest.param({"modules": {"CPU1 DIMM_G1": 0}}, {}, 4, "low", "modules of package 1", id="absent-module"),
+        pytest.param(SLOW | UNREAD, {"memory": ""}, 0, "unknown", "as root once", id="unread-modules"),
+    ],
+)
+def test_one_host_is_as_expected_low_or_unknown(  # noqa: PLR0917
+    tmp_path: Path, fault: Any, facts: dict[str, str], status: int, answer: str, text: str
+) -> None:
+    fleet = modelled_host.Fleet(faults={"n1": fault})
+    cluster = Cluster(tmp_path, fleet, ["n1"], effort="smoke", facts=facts)
+    (tmp_path / "verdicts").mkdir()
+    steps = ("--step=topology", "--step=bandwidth-1", "--step=loaded-latency")
+    assert cluster.job(77, CAMPAIGN, *steps)["n1"].status == status
+    campaign = tmp_path / "campaigns" / CAMPAIGN
+    validated = cluster.call("validate", "--system", "modelled", campaign)
+    assert (validated.status, text in validated.out) == (status, True), validated.out
+    assert cluster.call("report", campaign, "-o", tmp_path / "page").status == 0
+    assert f">n1: {answer}</h2>" in (tmp_path / "page" / "index.html").read_text()
+
+
 def _nhc(folder: Path, host: str) -> int:
     """Return the exit status of NHC's check on a host."""
     check = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"

@@ -130,7 +130,7 @@ def test_equal_banks_are_compared_with_each_other(rates, low):
         (
             None,
             "n1: unknown",
-            "memory of bank 0: bandwidth, unknown: not measured; measure the bandwidth of all PUs",
+            "Memory of bank 0: bandwidth, unknown: not measured; measure the bandwidth of all PUs",
         ),
     ],
 )
@@ -159,7 +159,7 @@ def test_both_directions_of_a_link_are_compared(back, low):
     ("l3", "settings", "word", "text"),
     [
         (25, {}, "as expected", "L3 25 ns beside memory 100 ns"),
-        (90, {}, "low", "a cache is off or reserved"),
+        (90, {}, "low", "L3 90 ns beside memory 100 ns"),
         (90, {"machine_virtual": "yes"}, "unknown", "the caches are not this guest's own"),
     ],
 )

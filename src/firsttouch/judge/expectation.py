@@ -298,9 +298,7 @@ class _Host:
             basis = f"{name} {quantity(m.value, 'ns')} beside {behind} {quantity(slower.value, 'ns')}"
             part = f"caches of NUMA {nodes.strip('[]()')}".replace(",", "")
             stated = Expectation.of(part, "latency", m.value, most * slower.value, 0.0, unit="ns", basis=basis)
-            if stated.answer == "low":
-                basis += (
-                    ": the caches are not this guest's own" if self._is_slice else ": a cache is off or reserved"
-                )
-                stated = replace(stated, basis=basis, answer="unknown" if self._is_slice else "low")
+            if stated.answer == "low" and self._is_slice:
+                why = f"{basis}: the caches are not this guest's own" if m.is_calm else basis
+                stated = replace(stated, basis=why, answer="unknown", needs="" if m.is_calm else _IDLE)
             yield stated, (m, slower)

@@ -193,6 +193,13 @@ def answer(expectations: Iterable[Expectation]) -> Answer:
     return "as expected" if of_memory and "unknown" not in of_memory else "unknown"
 
 
+def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
+    """Return the expectation that states the :func:`answer` with the widest sight, None if there is none."""
+    expectations = list(expectations)
+    stating = [e for e in expectations if e.answer == answer(expectations)]
+    return max(stating, key=lambda e: (e.kind == "bandwidth", max(e.sight, 0.0)), default=None)
+
+
 class Finding(Struct, frozen=True):
     """The verdict of one *case* of one host, and *why*.
 
@@ -340,7 +347,11 @@ class HostVerdict(Struct, frozen=True, dict=True):
             lines.append(f"undecided: {blind_text(self.blind)}")
         # For a host that was not measured only the reason is shown.
         elif not self.findings and (self.unjudged or not self.missing):
-            lines.append(_NOTHING.format(system=self.system, unjudged=self.unjudged))
+            stated = deciding(self.expected)
+            if stated is not None and stated.answer != "low":
+                lines.append(f"undecided: {stated.text()}")
+            if stated is None or stated.answer == "unknown":
+                lines.append(_NOTHING.format(system=self.system, unjudged=self.unjudged))
         # What is missing for one reason is one line.
         for reason, texts in grouped(self.missing, lambda text: text.rpartition(": ")[2]).items():
             names = [text.removesuffix(reason).removesuffix(": ") for text in texts]

@@ -11,9 +11,10 @@ from types import MappingProxyType
 import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.judge.verdict import ORDER, HostVerdict, Word, answer
+from firsttouch.judge.verdict import ORDER, HostVerdict, Word, answer, deciding
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
+from firsttouch.report.aspects.placement import BEST
 from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Tile, word_span
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
@@ -100,14 +101,12 @@ _AGAIN = "Measure it again; if it stays low, look at its memory modules and firm
 
 def answered(verdict: HostVerdict) -> str:
     """Return what the parts of a host reach that nothing else judged, and what to do next."""
-    deciding = answer(verdict.expected)
-    parts = [e for e in verdict.expected if e.answer == deciding]
-    if not parts:
+    first = deciding(verdict.expected)
+    if first is None:
         return "Neither its bandwidth nor its latency was measured."
-    first = max(parts, key=lambda e: (e.kind == "bandwidth", e.sight if e.sight > 0 else 0.0))
     others = [e for e in verdict.expected if e.answer != "as expected" and e is not first]
-    texts = [first.text(), *(e.text() for e in others[:_OTHERS])]
-    return ". ".join([*texts, *([_AGAIN] if deciding == "low" else [])]) + "."
+    texts = [first.text(), *(e.text() for e in others[:_OTHERS]), *([_AGAIN] if first.answer == "low" else [])]
+    return ". ".join(f"{text[0].upper()}{text[1:]}" for text in texts) + "."
 
 
 def card_of_host(
@@ -131,14 +130,15 @@ def card_of_host(
         if reason := verdict.why():
             sentence += f" {reason}."
     sentence += f" {placement}." if placement else ""
-    deciding = answer(verdict.expected) if verdict and not is_judged else ""
+    tiles = [aspect.tile for section in aspects.values() for aspect in section if aspect.tile]
+    stated = answer(verdict.expected) if verdict and not is_judged else ""
     return Card(
         key=f"{view.key}-card",
         title=title,
-        word=_LIKE.get(deciding, verdict.verdict if verdict else ""),
-        answer=deciding,
+        word=_LIKE.get(stated, verdict.verdict if verdict else ""),
+        answer=stated,
         sentence=sentence,
-        tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
+        tiles=[tile for tile in tiles if not (placement and tile.name == BEST)],
         warnings=_warnings(view, aspects, problems),
         facts=_facts(view),
     )

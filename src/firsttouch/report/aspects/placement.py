@@ -22,7 +22,7 @@ _HOW = (
     "Longer is better. The line at 1 is the default run, without any placement options. A scenario whose error "
     "bar crosses that line is not clearly faster or slower."
 )
-_TILE = "Best scenario"
+BEST = "Best scenario"
 
 
 def aspect(view: HostView) -> Aspect:
@@ -67,12 +67,12 @@ def _tile(view: HostView, studies: Sequence[Study]) -> Tile:
         if (best := study.best) and (default := study.default) and (gain := speedups.speedup(best, default))
     ]
     if not gains:
-        return Tile(_TILE, note=view.why_absent(CHECK, "scaling"))
+        return Tile(BEST, note=view.why_absent(CHECK, "scaling"))
     is_clear, highest, study, best = max(gains, key=lambda item: item[:2])
     if not is_clear:
-        return Tile(_TILE, "the default", f"{study.name}: no scenario is clearly faster")
+        return Tile(BEST, "the default", f"{study.name}: no scenario is clearly faster")
     note = f"{speedups.scenario(best)}, {study.name}, against the default run"
-    return Tile(_TILE, times(highest), note)
+    return Tile(BEST, times(highest), note)
 
 
 # ----------------------------------------------------------------------
