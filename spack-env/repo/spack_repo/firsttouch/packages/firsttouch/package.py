@@ -31,7 +31,6 @@ class Firsttouch(PythonPackage):
         depends_on("py-msgspec@0.20:")
         depends_on("py-numpy@1.26:")
         depends_on("py-pyyaml@6:")
-        depends_on("py-rapidgzip@0.16.1:")
         depends_on("py-requests@2.31:")
         depends_on("py-shtab@1.13:")
         depends_on("py-tabulate@0.9:")
