@@ -198,9 +198,9 @@ class Scenario:
 
 def advised(cell: Cell, noise: float, seed: int, budget: float) -> Row:
     """Return the row that the whole of `firsttouch advise` recommends, trials that confirm it included."""
-    made = Trials(cell.rows, noise, seed)
+    measured = Trials(cell.rows, noise, seed)
     usual = cell.rows.index(cell.default)
-    return cell.rows[trials._advise(made, tuple(made.scenarios), expected(cell.rows), budget, usual).best]
+    return cell.rows[trials._advise(measured, tuple(measured.scenarios), expected(cell.rows), budget, usual).best]
 
 
 def harm(cells: Sequence[Cell], seeds: int, budget: float) -> str:
