@@ -24,6 +24,7 @@ from firsttouch.cli import run_command
 from firsttouch.errors import ProgramFailed
 from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.minimizer_index import has_several_parts
 from firsttouch.host.topology import load
 
 TWO = "2x1-bound"
@@ -448,9 +449,26 @@ def test_an_index_of_several_parts_is_refused(placed, reads, lambda_work, index,
     by_hand("minimap2", "-x", "sr", "-I", "45k", "-d", tmp_path / "two.mmi", reference)
     words = ("minimap2", "-ax", "sr", "-t", "2", tmp_path / "two.mmi", reads[0])
     refused = placed(TWO, "--", *words, status=2)
-    assert b"minimap2 wrote no @SQ lines: its index has several parts" in refused.stderr
+    assert b"two.mmi has several parts" in refused.stderr
     assert refused.stdout == b""
     assert placed("1x-default", "--", *words).stdout == by_hand(*words)
+    given = (
+        "--aligner",
+        "minimap2",
+        "--index",
+        tmp_path / "two",
+        "--reads",
+        reads[0],
+        "--output",
+        tmp_path / "o.sam",
+    )
+    assert b"minimap2 wrote no @SQ lines: its index has several parts" in placed(TWO, *given, status=2).stderr
+    # The index of one part, and what is no index, or the beginning of one.
+    whole = (tmp_path / "two.mmi").read_bytes()
+    second = whole.rindex(b"MMI\2")
+    for content in (whole[:second], whole[second:], whole[:100], b"MMI\2" + b"\xff" * 40, b"", b"text"):
+        (tmp_path / "one.mmi").write_bytes(content)
+        assert not has_several_parts(tmp_path / "one.mmi")
 
 
 def test_a_command_that_needs_more_memory_than_estimated_still_runs(placed, bwa, reads):

@@ -20,6 +20,7 @@ from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
 from firsttouch.genomics.index_copies import OWN, IndexUse
+from firsttouch.genomics.minimizer_index import has_several_parts
 from firsttouch.genomics.reads import BatchRule, is_fasta
 from firsttouch.genomics.sinks import with_indexes
 from firsttouch.records import atomic_files
@@ -527,6 +528,10 @@ def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments) -> Iterator
             yield from (f"{argument.name} {v} is not SAM" for v in argument.values if re.search("bam$|samNoSQ", v))
         if argument.role in {"", "index", "sam"}:
             yield from (f"{value} can be read only once" for value in argument.values if _is_pipe(value))
+        if argument.role == "index" and aligner.index_parts:
+            for value in argument.values:
+                if not _is_pipe(value) and has_several_parts(Path(value)):
+                    yield f"{value} has several parts, for each of which all reads are read: make one part by -I"
     names = {argument.name for argument in arguments.items}
     for reason, options in syntax.needs.items():
         if names.isdisjoint(options):
