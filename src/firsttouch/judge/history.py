@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,7 +25,7 @@ from firsttouch.judge import drift, questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.groups import Floats, Ints, group_medians
+from firsttouch.judge.groups import group_medians
 from firsttouch.judge.levels import Sessions, case_losses
 from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.parts import Series
@@ -111,39 +112,24 @@ def changes(
     listed: list[Change] = []
     for judged in fleet.series:
         if any(samples.cases[number].better != "neither" for number in judged.series.cases):
-            steps = _steps(judged, fleet.sessions)
-            for chosen in _together_or_sure(steps, fleet.sessions, tests):
-                listed += _change(samples, fleet.sessions, judged.series, steps, chosen)
+            for steps in _together_or_sure(_steps(judged, fleet.sessions), fleet.sessions, tests):
+                listed += _change(samples, fleet.sessions, judged.series, steps)
     listed = sorted(_of_parts(listed), key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))
     return [replace(c, causes=_causes(c, configurations)) for c in listed] if configurations else listed
 
 
-class _Steps(Struct, frozen=True):
-    """The changes of a series, by *host* and time.
+def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
+    """Return the changes between the stretches of the sessions of each ``host``, a row each.
 
-    The level was the same from the session *begin* until *last*, and from *middle* until *end*. *size* is the
-    loss, *strength* it in standard deviations, *chance* the probability that chance makes it. *of* counts
-    the hosts that have the part.
+    The level was the same from the session ``begin`` until ``last``, and from ``middle`` until ``end``. ``size``
+    is the loss, ``strength`` it in standard deviations, ``chance`` the probability that chance makes it, ``of``
+    the number of hosts that have the part.
     """
-
-    host: Ints
-    begin: Ints
-    last: Ints
-    middle: Ints
-    end: Ints
-    size: Floats
-    strength: Floats
-    chance: Floats
-    of: int
-
-
-def _steps(judged: Judged, sessions: Sessions) -> _Steps:
-    """Return the changes between the stretches of the sessions of each host."""
-    prepared = judged.prepared
-    measured = np.flatnonzero(np.isfinite(prepared.losses.loss) & sessions.current)
-    host, values = sessions.host[measured], prepared.losses.loss[measured]
+    timeline, losses = judged.prepared.timeline, judged.prepared.losses
+    measured = np.flatnonzero(np.isfinite(losses.loss) & sessions.current)
+    host, values = sessions.host[measured], losses.loss[measured]
     is_first = np.diff(host, prepend=-1) != 0
-    is_start = is_first | prepared.timeline.starts[measured]
+    is_start = is_first | timeline.starts[measured]
     while True:
         starts = np.flatnonzero(is_start)
         counts, of_host = np.diff(starts, append=len(measured)), host[starts]
@@ -155,49 +141,44 @@ def _steps(judged: Judged, sessions: Sessions) -> _Steps:
         first = int(np.argmax(undone)) + 1
         is_start[starts[first : first + 2]] = False
     place = np.flatnonzero(np.diff(of_host) == 0) + 1
-    size, fewest = level[place] - level[place - 1], np.minimum(counts[place], counts[place - 1])
-    deviation = prepared.noise[of_host[place]] * np.sqrt(1 / counts[place] + 1 / counts[place - 1])
-    freedom = prepared.timeline.freedom[of_host[place]]
-    chance = chance_of_change(np.abs(size) / deviation, freedom, counts[place] + counts[place - 1])
-    kept = (
-        (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, prepared.losses.step)) & (fewest >= FEWEST_SESSIONS)
-    )
-    place, begin, end = place[kept], measured[starts], measured[starts + counts - 1]
-    return _Steps(
-        *(of_host[place], begin[place - 1], end[place - 1], begin[place], end[place]),
-        *(size[kept], (np.abs(size) / deviation)[kept], chance[kept], int(np.count_nonzero(is_first))),
-    )
+    before, after, size = counts[place - 1], counts[place], level[place] - level[place - 1]
+    strength = np.abs(size) / (judged.prepared.noise[of_host[place]] * np.sqrt(1 / after + 1 / before))
+    chance = chance_of_change(strength, timeline.freedom[of_host[place]], after + before)
+    kept = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
+    kept &= np.minimum(after, before) >= FEWEST_SESSIONS
+    begin, end = measured[starts], measured[starts + counts - 1]
+    names = ("host", "begin", "last", "middle", "end", "size", "strength", "chance")
+    sessions_of = (begin[place - 1], end[place - 1], begin[place], end[place])
+    columns = dict(zip(names, (of_host[place], *sessions_of, size, strength, chance), strict=True))
+    return pl.DataFrame(columns).filter(kept).with_columns(of=int(np.count_nonzero(is_first)))
 
 
-def _together_or_sure(steps: _Steps, sessions: Sessions, tests: int) -> Iterator[Ints]:
-    """Yield the numbers of the changes that hosts have together, and of each that one host certainly has."""
-    time = sessions.time[steps.middle]
-    fewest = max(UPDATED_HOSTS, UPDATED_SHARE * steps.of)
-    is_free = np.ones(len(time), dtype=np.bool_)
-    for is_of_sign in (steps.size > 0, steps.size < 0):
-        numbers = np.flatnonzero(is_of_sign)
-        for wave in questions.waves(time[numbers], sessions.interval):
-            wave_numbers = numbers[wave]
+def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> Iterator[pl.DataFrame]:
+    """Yield the changes that hosts have together, and each that one host certainly has."""
+    steps = steps.with_row_index()
+    together: list[int] = []
+    for sign in (1, -1):
+        of_sign = steps.filter(pl.col("size").sign() == sign)
+        for wave in questions.waves(sessions.time[of_sign["middle"].to_numpy()], sessions.interval):
             # A host that changed by far more has a change of its own.
-            near = np.abs(steps.size[wave_numbers]) < 2 * abs(float(np.median(steps.size[wave_numbers])))
-            if len(np.unique(steps.host[wave_numbers[near]])) >= fewest:
-                is_free[wave_numbers[near]] = False
-                yield wave_numbers[near]
-    for number in np.flatnonzero(is_free & (steps.chance * tests <= CHANGE_TAIL)).tolist():
-        yield np.array([number])
+            near = of_sign[wave].filter(pl.col("size").abs() < 2 * pl.col("size").median().abs())
+            if near["host"].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):
+                together += near["index"].to_list()
+                yield near
+    sure = steps.filter(~pl.col("index").is_in(together), pl.col("chance") * tests <= CHANGE_TAIL)
+    yield from sure.iter_slices(1)
 
 
-def _change(
-    samples: SamplesTable, sessions: Sessions, part: Series, steps: _Steps, chosen: Ints
-) -> Iterator[Change]:
-    """Yield the change with some numbers; none if no case was measured before and after it."""
-    size = float(np.median(steps.size[chosen]))
+def _change(samples: SamplesTable, sessions: Sessions, part: Series, steps: pl.DataFrame) -> Iterator[Change]:
+    """Yield the change of some hosts; none if no case was measured before and after it."""
+    column = {name: steps[name].to_numpy() for name in steps.columns}
+    size = float(np.median(column["size"]))
     shown: list[tuple[float, int, tuple[float, float]]] = []
     for number in part.cases:
         losses, sign = case_losses(samples, sessions, number), samples.cases[number].loss_sign
         values = []
-        for begin, end in ((steps.begin, steps.last), (steps.middle, steps.end)):
-            ends = np.searchsorted(losses.session, [begin[chosen[:_LOOKED_AT]], end[chosen[:_LOOKED_AT]] + 1])
+        for begin, end in (("begin", "last"), ("middle", "end")):
+            ends = np.searchsorted(losses.session, [column[begin][:_LOOKED_AT], column[end][:_LOOKED_AT] + 1])
             medians = [np.median(losses.loss[first:stop]) for first, stop in ends.T.tolist() if first < stop]
             values += [float(np.exp(sign * np.median(medians)))] if medians else []
         if len(values) == 2:
@@ -205,18 +186,18 @@ def _change(
             shown.append((away, number, (values[0], values[1])))
     if shown:
         # The case that changed most like the part shows it.
-        _, number, values_of_case = min(shown)
+        _, number, levels = min(shown)
         yield Change(
             part=part.title,
             case=samples.cases[number],
-            hosts=tuple(sorted(samples.hosts[h] for h in np.unique(steps.host[chosen]).tolist())),
-            of=steps.of,
-            after=int(sessions.time[steps.last[chosen]].min()),
-            before=int(sessions.time[steps.middle[chosen]].max()),
+            hosts=tuple(sorted(samples.hosts[h] for h in np.unique(column["host"]).tolist())),
+            of=int(column["of"][0]),
+            after=int(sessions.time[column["last"]].min()),
+            before=int(sessions.time[column["middle"]].max()),
             change=math.expm1(samples.cases[number].loss_sign * size),
-            levels=values_of_case,
+            levels=levels,
             worse=size > 0,
-            strength=float(np.median(steps.strength[chosen])) * len(chosen) ** 0.5,
+            strength=float(np.median(column["strength"])) * len(steps) ** 0.5,
         )
 
 
