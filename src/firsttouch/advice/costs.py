@@ -12,7 +12,7 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -114,55 +114,10 @@ def weights_of(index_banks: float, latency_ratio: float | None) -> list[tuple[fl
     return [PRESSURE, remote, replicas, FEWER]
 
 
-def log_times(features: Sequence[Features], weights: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the expected log time of each scenario, up to the common level of all."""
-    means = [mean for mean, _ in weights]
-    return [math.fsum(x * mean for x, mean in zip(row, means, strict=True)) for row in features]
-
-
 def interval(mean: float, sd: float) -> dict[str, float]:
     """Return median and 90 % interval of exp(x), x normal with *mean* and *sd*."""
     low, high = math.exp(mean - Z90 * sd), math.exp(mean + Z90 * sd)
     return {"expected": math.exp(mean), "low": low, "high": high}
-
-
-class Prediction(Struct, frozen=True):
-    """The scenario with the least expected time, before any trial.
-
-    *gain* is how many times as fast as the default run it is (expected, low and high end of a 90 % interval), and
-    *reasons* are the costs that it saves. Without a default run among the scenarios, both are empty.
-    """
-
-    best: Scenario
-    gain: dict[str, float]
-    reasons: tuple[str, ...]
-
-
-def predict(host: Topology, scenarios: Sequence[Scenario], index_bytes: int) -> Prediction:
-    """Return the prediction for *scenarios*, at least one, of an index of *index_bytes*."""
-    modelled, banks = candidates(scenarios), index_banks(host, index_bytes)
-    features, weights = features_of(modelled, banks), weights_of(banks, latency_ratio(host))
-    means = log_times(features, weights)
-    best = min(range(len(means)), key=means.__getitem__)
-    try:
-        usual = default(scenarios)
-    except BadInput:
-        return Prediction(scenarios[best], {}, ())
-    a, b = modelled[usual], modelled[best]
-    shared = SAME_POLICY**2 * (a.policy != b.policy or (a.instances == 1) != (b.instances == 1))
-    shared += SAME_INSTANCES**2 * (a.instances != b.instances) + OWN**2 * (usual != best)
-    weighed = zip(features[usual], features[best], weights, strict=True)
-    variance = math.fsum((x - y) ** 2 * sd**2 for x, y, (_, sd) in weighed) + 2 * shared
-    gain = interval(means[usual] - means[best], math.sqrt(variance))
-    return Prediction(scenarios[best], gain, tuple(_savings(features[usual], features[best])))
-
-
-def _savings(usual: Features, best: Features) -> Iterator[str]:
-    """Yield the memory costs that a scenario saves over the default run."""
-    if best.pressure < usual.pressure:
-        yield f"{2**best.pressure:.3g} instead of {2**usual.pressure:.3g} threads use the memory of one NUMA node"
-    if best.remote < usual.remote:
-        yield f"{best.remote:.0%} instead of {usual.remote:.0%} of the accesses go to another NUMA node"
 
 
 # ----------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch plan``: the scenarios of a host in words, which one is predicted to be best, and one's commands."""
+"""``firsttouch plan``: the scenarios of a host in words, and the commands of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from firsttouch import paths
-from firsttouch.advice.costs import Prediction, predict
 from firsttouch.cli import options
 from firsttouch.errors import CannotHere, Missing
 from firsttouch.genomics import aligners
@@ -38,8 +37,6 @@ memory, and 8x-bound divides all CPUs of a host among 8 instances. Commands take
 any number of instances and threads that the host can carry, listed here or not."""
 
 _WIDTH = 80
-#: Marks the scenario that is predicted to be the fastest.
-_BEST = " *"
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -75,9 +72,6 @@ def run(args: argparse.Namespace) -> int:
             words = "  ".join(_words(scenario, host, need, memory))
             print("\n".join(_commands(scenario, words, program)))
         return 0
-    # Nothing predicts how a program fares on other memory than DRAM: `advise` measures it.
-    predictable = [s for s in planned.scenarios if not policy(s.policy).tiers]
-    predicted = predict(host, predictable, size or 0) if predictable else None
     names = memory_options.of_aligners(args.options)
     # Of a stored host nothing is known but its topology.
     refused = memory_options.combinations(names, program.program)[1] if host.here else {}
@@ -90,7 +84,6 @@ def run(args: argparse.Namespace) -> int:
                     {"name": n, "reason": r, "fits_as": (other := planned.fitting(n)) and other.name}
                     for n, r in planned.infeasible
                 ],
-                "predicted": predicted and {"name": predicted.best.name, "gain": predicted.gain or None},
                 "memory_options": [
                     {"name": n, "title": memory_options.option(n).title, "reason": refused.get(n, "")}
                     for n in names
@@ -99,9 +92,8 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         notes = [f"note: {remark}" for remark in host.remarks()]
-        if predicted:
-            print("\n".join([*_prediction(predicted), ""]))
-            print("\n".join(_groups(planned, predicted.best, host, need, memory)))
+        if planned.scenarios:
+            print("\n".join(_groups(planned, host, need, memory)))
             notes += [*_reasons(planned), *_fitting(planned, host, need, memory)]
             notes += _options(planned, names, refused)
         if size is None:
@@ -132,31 +124,15 @@ def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset
     return size
 
 
-def _prediction(predicted: Prediction) -> Iterator[str]:
-    """Yield what is predicted to be best, and why."""
-    best, gain = predicted.best, predicted.gain
-    text = f"guess without trials (*): {best.name}"
-    if gain and predicted.reasons:
-        text += (
-            f", because {' and '.join(predicted.reasons)}. It may be {gain['low']:.2g} to {gain['high']:.2g} "
-            "times as fast as one instance without a policy (90 % interval)"
-        )
-    yield _wrapped(f"{text}.", "  ")
-    yield "`firsttouch advise` tries scenarios on your reads."
-
-
-def _groups(planned: Plan, best: Scenario, host: Topology, need: Need, memory: int) -> Iterator[str]:
+def _groups(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator[str]:
     """Yield a line in words for each number of instances and threads, and below it the names by policy."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for scenario in planned.scenarios:
-        name = scenario.name + (_BEST if scenario is best else "")
-        groups.setdefault(_words(scenario, host, need, memory), []).append(name)
+        groups.setdefault(_words(scenario, host, need, memory), []).append(scenario.name)
     widths = [max(map(len, column)) for column in zip(*groups, strict=True)]
     for words, names in groups.items():
         yield "  ".join(word.ljust(width) for word, width in zip(words, widths, strict=True)).rstrip()
-        # Blanks inside of a name must not be broken.
-        text = _wrapped("    " + ", ".join(name.replace(" ", "\0") for name in names), "    ")
-        yield text.replace("\0", " ")
+        yield _wrapped(f"    {', '.join(names)}", "    ")
 
 
 def _words(scenario: Scenario, host: Topology, need: Need, memory: int) -> tuple[str, ...]:
