@@ -380,17 +380,13 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, stand_in, victim, number):
 
 
 @needs_two
-def test_progress_as_json_and_as_text(placed, bwa, tmp_path, monkeypatch):
+def test_progress(placed, bwa, tmp_path, monkeypatch):
     argv, _ = bwa
     monkeypatch.setattr(stream, "_PROGRESS_INTERVAL", 0.01)
-    monkeypatch.setattr(run_command, "_PROGRESS_SECONDS", {"text": 0.0, "json": 0.0})
-    done = placed("--progress", "json", "-o", tmp_path / "out.sam", TWO, "--", *argv)
-    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
-    assert lines
-    assert all(sum(line["instances"]) == line["reads"] <= 2 * COUNT for line in lines)
-    assert f"{2 * COUNT:,} reads (".encode() in done.stderr
+    monkeypatch.setattr(run_command, "_PROGRESS_SECONDS", 0.0)
     done = placed("--progress", "text", "-o", tmp_path / "out.sam", TWO, "--", *argv)
     assert re.search(rb"^[\d,]+ reads, [\d,]+ reads/s, .*$", done.stderr, re.MULTILINE)
+    assert f"{2 * COUNT:,} reads (".encode() in done.stderr
 
 
 @needs_two

@@ -146,7 +146,7 @@ def _add_for_command(group: argparse._ArgumentGroup) -> None:
     )
     arg("--tsv", type=Path, metavar="FILE", help="write the run's time and placement as a table of one row (TSV)")
     options.add(group, "--multiqc")
-    arg("--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)")
+    arg("--progress", choices=("text", "none"), help="messages about the progress (default: text)")
     options.add(group, "--budget", help=f"part of the whole run that trials of auto may cost (default: {BUDGET})")
 
 

@@ -45,7 +45,7 @@ from firsttouch.tools import no_idle_threads
 #: Most bytes of compressed reads that are unpacked to see how many there are.
 _LOOK_BYTES = 8 << 20
 #: Seconds between two lines of progress that are not on a terminal.
-_PROGRESS_SECONDS = {"text": 60.0, "json": 1.0}
+_PROGRESS_SECONDS = 60.0
 
 
 class AlignRequest(Struct, frozen=True):
@@ -64,7 +64,7 @@ class AlignRequest(Struct, frozen=True):
     threads: int | None = None
     output_threads: int | None = None
     dynamic: bool = False
-    progress: Literal["text", "json", "none"] | None = None
+    progress: Literal["text", "none"] | None = None
     budget: float = BUDGET
     tables: tuple[Path, ...] = ()
     scratch: InMemory | Path | None = None
@@ -430,37 +430,18 @@ class _Task(Struct):
 
 def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
     """Return what reports the progress in the way that the user wants."""
-    how = request.progress or "text"
     last = 0.0
 
     def report(now: stream.Progress) -> None:
         nonlocal last
-        due = now.seconds - last >= _PROGRESS_SECONDS[how]
-        if how == "json" and due:
-            write(json.dumps(_document(now)) + "\n")
-        elif how == "text":
-            text = now.text()
-            live(text)
-            if due and not sys.stderr.isatty():
-                say(text)
-        if due:
+        text = now.text()
+        live(text)
+        if now.seconds - last >= _PROGRESS_SECONDS:
             last = now.seconds
+            if not sys.stderr.isatty():
+                say(text)
 
-    return report if how != "none" else lambda _: None
-
-
-def _document(now: stream.Progress) -> dict[str, Any]:
-    left = now.seconds_left
-    return {
-        "event": "progress",
-        "reads": now.reads,
-        "mapped": now.mapped,
-        "seconds": round(now.seconds, 3),
-        "reads_per_second": round(now.rate, 1),
-        "fraction": None if now.fraction is None else round(now.fraction, 4),
-        "seconds_left": None if left is None else round(left, 1),
-        "instances": list(now.instances),
-    }
+    return report if request.progress != "none" else lambda _: None
 
 
 def _write_message(text: str) -> None:

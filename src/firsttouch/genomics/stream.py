@@ -55,34 +55,20 @@ _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:thread-)?self)/fd/(\d+)(?!\d)")
 
 
 class Progress(Struct, frozen=True):
-    """How far a run is: reads aligned, of them mapped, seconds, and the fraction of the input that is aligned.
-
-    *instances* are the reads that each instance has aligned. *fraction* is None if the input's size is unknown.
-    """
+    """How far a run is: reads aligned, seconds, and the part of the input that is aligned (None: unknown)."""
 
     reads: int
-    mapped: int
     seconds: float
     fraction: float | None
-    instances: tuple[int, ...]
-
-    @property
-    def rate(self) -> float:
-        """Reads per second."""
-        return self.reads / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds until the input is read at the rate so far; None if its size is unknown."""
-        return self.seconds * (1 - self.fraction) / self.fraction if self.fraction else None
 
     def text(self) -> str:
         """Return the progress in words."""
-        text = f"{self.reads:,} reads, {self.rate:,.0f} reads/s"
+        rate = self.reads / self.seconds if self.seconds > 0 else 0.0
+        text = f"{self.reads:,} reads, {rate:,.0f} reads/s"
         if self.fraction is not None:
             text += f", {self.fraction:.0%} of the input"
-        if self.seconds_left is not None:
-            text += f", {time_left(self.seconds_left)}"
+        if self.fraction:
+            text += f", {time_left(self.seconds * (1 - self.fraction) / self.fraction)}"
         return text
 
 
@@ -445,10 +431,8 @@ class _Launch:
     def _tell(self) -> None:
         """Report the progress until the run ends."""
         while not self._done.wait(_PROGRESS_INTERVAL):
-            run = self._run
-            instances = tuple(output.reads for output in self._outputs)
             seconds = time.monotonic() - self._began
-            run.on_progress(Progress(self.reads, self.mapped, seconds, self._fraction(), instances))
+            self._run.on_progress(Progress(self.reads, seconds, self._fraction()))
 
     def _fraction(self) -> float | None:
         """Return the fraction of the input that is aligned; the reads that wait in pipes and programs are not."""
