@@ -9,14 +9,13 @@ import stat
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import sam
-from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.command_line import Command
 from firsttouch.genomics.dealing import Ledger
-from firsttouch.genomics.index_copies import IndexUse
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest, splice
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.genomics.sinks import Sink
@@ -32,45 +31,17 @@ _HOLE = 4 << 20
 _PAUSES = 0.005, 0.1
 
 
-class Target(Protocol):
-    """Where the alignments go."""
+class Target:
+    """Where the alignments go: this one keeps nothing, they are counted only."""
 
-    @property
-    def keeps_files(self) -> bool:
-        """Whether the parts are needed after they were sent."""
+    #: Whether the parts are needed after they were sent.
+    keeps_files = False
 
     def begin(self, header: bytes) -> None:
         """Take the header, which comes first."""
 
     def send(self, part: ByteRange, stop: StopRequest) -> None:
         """Take the alignments of the next part."""
-
-
-class Command(Protocol):
-    """What instances run: an aligner's programs, one after the other."""
-
-    @property
-    def aligner(self) -> Aligner:
-        """The aligner."""
-
-    @property
-    def mates(self) -> int:
-        """Reads of a record: 2 for pairs, otherwise 1."""
-
-    @property
-    def pipes(self) -> int:
-        """Number of pipes or files that an instance reads: 2 for mates, 1 for single or interleaved reads."""
-
-    @property
-    def on_stdin(self) -> bool:
-        """Whether an instance reads its reads from standard input."""
-
-    @property
-    def reads_files(self) -> bool:
-        """Whether an instance reads files, because it cannot read pipes, or reads several times."""
-
-    def argvs(self, *, threads: int, reads: Sequence[str], use: IndexUse, scratch: Path) -> list[list[str]]:
-        """Return the argv of each program of an instance, which may keep files in the folder *scratch*."""
 
 
 class InstanceOutput:
@@ -233,19 +204,7 @@ class Collector:
             self._outputs[number].look(ended=ended)
 
 
-class NoTarget:
-    """A target that keeps nothing: the alignments are counted only."""
-
-    keeps_files = False
-
-    def begin(self, header: bytes) -> None:
-        """Take the header."""
-
-    def send(self, part: ByteRange, stop: StopRequest) -> None:
-        """Take a part."""
-
-
-class FileTarget(NoTarget):
+class FileTarget(Target):
     """A target that keeps the *header* and where the alignments lie, in input order."""
 
     keeps_files = True
@@ -263,7 +222,7 @@ class FileTarget(NoTarget):
         self.ranges.append(part)
 
 
-class SinkTarget(NoTarget):
+class SinkTarget(Target):
     """A target that writes into a sink; a reader that takes nothing does not keep a run from being stopped."""
 
     def __init__(self, sink: Sink) -> None:

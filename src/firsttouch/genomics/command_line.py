@@ -16,8 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.errors import BadInput
+from firsttouch.execution import counters
 from firsttouch.genomics import aligners
-from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.minimizer_index import has_several_parts
@@ -281,6 +282,59 @@ class UserCommand(Struct, frozen=True):
         if "/" not in script and (not file or (on_path and Path(on_path).resolve() == beside.resolve())):
             return [name, *others]
         return [str(beside), *others]
+
+
+class TemplateCommand(Struct, frozen=True):
+    """The commands of an aligner's file for reads of so many *mates*, with the index of that prefix.
+
+    *is_counted*: every program runs under perf stat, which writes its counts into the scratch folder.
+    """
+
+    aligner: Aligner
+    index: Path
+    mates: int
+    batch_bases: int
+    is_counted: bool = False
+
+    @property
+    def _steps(self) -> Steps:
+        return self.aligner.steps(self.mates)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether an instance reads files, as several programs do."""
+        return len(self._steps) > 1
+
+    @property
+    def on_stdin(self) -> bool:
+        """Whether an instance reads its reads, interleaved if paired, from standard input."""
+        return self.aligner.on_stdin(self._steps[0])
+
+    @property
+    def pipes(self) -> int:
+        """Number of pipes or files from which an instance reads."""
+        return 1 if self.on_stdin else self.mates
+
+    def argvs(self, *, threads: int, reads: Sequence[str], use: IndexUse, scratch: Path) -> list[list[str]]:
+        """Return the argv of each program of an instance, in the order in which they run."""
+        argvs = []
+        for number, template in enumerate(self._steps):
+            argv = self.aligner.argv(
+                template,
+                index=use.prefix or self.index,
+                reads=reads,
+                threads=threads,
+                batch_bases=self.batch_bases,
+                scratch=scratch,
+            )
+            if "index" in aligners.fields(template):
+                argv = use.argv(self.aligner, argv)
+            argvs.append(counters.wrap(argv, scratch / f"{number}.counts") if self.is_counted else argv)
+        return argvs
+
+
+#: What instances run: an aligner's programs, one after the other.
+Command = UserCommand | TemplateCommand
 
 
 def _refuse_overwriting(outputs: Iterable[Path], inputs: Sequence[Path]) -> None:

@@ -24,10 +24,10 @@ from firsttouch.errors import BadInput
 from firsttouch.execution import counters, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
-from firsttouch.genomics import aligners, division, sam, stream
-from firsttouch.genomics.aligners import Aligner, Steps
-from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTarget
-from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics import division, sam, stream
+from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.collecting import FileTarget, SinkTarget, Target
+from firsttouch.genomics.command_line import Command, TemplateCommand, UserCommand
 from firsttouch.genomics.index_copies import IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import Reads
@@ -39,55 +39,6 @@ from firsttouch.tools import no_idle_threads
 
 if TYPE_CHECKING:
     from firsttouch.genomics.read_stream import GivenFiles, ReadStream
-
-
-class TemplateCommand(Struct, frozen=True):
-    """The commands of an aligner's file for reads of so many *mates*, with the index of that prefix.
-
-    *is_counted*: every program runs under perf stat, which writes its counts into the scratch folder.
-    """
-
-    aligner: Aligner
-    index: Path
-    mates: int
-    batch_bases: int
-    is_counted: bool = False
-
-    @property
-    def _steps(self) -> Steps:
-        return self.aligner.steps(self.mates)
-
-    @property
-    def reads_files(self) -> bool:
-        """Whether an instance reads files, as several programs do."""
-        return len(self._steps) > 1
-
-    @property
-    def on_stdin(self) -> bool:
-        """Whether an instance reads its reads, interleaved if paired, from standard input."""
-        return self.aligner.on_stdin(self._steps[0])
-
-    @property
-    def pipes(self) -> int:
-        """Number of pipes or files from which an instance reads."""
-        return 1 if self.on_stdin else self.mates
-
-    def argvs(self, *, threads: int, reads: Sequence[str], use: IndexUse, scratch: Path) -> list[list[str]]:
-        """Return the argv of each program of an instance, in the order in which they run."""
-        argvs = []
-        for number, template in enumerate(self._steps):
-            argv = self.aligner.argv(
-                template,
-                index=use.prefix or self.index,
-                reads=reads,
-                threads=threads,
-                batch_bases=self.batch_bases,
-                scratch=scratch,
-            )
-            if "index" in aligners.fields(template):
-                argv = use.argv(self.aligner, argv)
-            argvs.append(counters.wrap(argv, scratch / f"{number}.counts") if self.is_counted else argv)
-        return argvs
 
 
 class Work(Struct, frozen=True):
@@ -249,7 +200,7 @@ def run(
         stack.callback(stop.close)
         pus = sorted(scenario.pus)
         sink = stack.enter_context(open_sink(output, scratch=folder, pus=pus, stop=stop)) if output else None
-        final = SinkTarget(sink) if sink else NoTarget()
+        final = SinkTarget(sink) if sink else Target()
         # Checksums are computed when no program runs that they would slow down.
         held = FileTarget() if work.summed else None
         note = _note(work, scenario, output)

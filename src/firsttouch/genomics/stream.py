@@ -36,8 +36,8 @@ from firsttouch.execution.progress import time_left
 from firsttouch.execution.sampling import Watching
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import sam
-from firsttouch.genomics.collecting import Collector, Command, InstanceOutput, Target
-from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics.collecting import Collector, InstanceOutput, Target
+from firsttouch.genomics.command_line import Command, UserCommand
 from firsttouch.genomics.dealing import Dealer, Feed, InstanceFiles, Ledger, reading
 from firsttouch.genomics.division import too_few_reads
 from firsttouch.genomics.index_copies import OWN, IndexUse

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import quote
 
 from firsttouch import paths
@@ -34,24 +34,13 @@ from firsttouch.report.render import Summary
 from firsttouch.systems.definition import System, Undescribed, available, from_file, load
 
 
-class Short(Protocol):
-    """The summary of a report."""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The document for machines."""
-
-    def table(self) -> str:
-        """Return the table for a terminal."""
-
-
 class Written(NamedTuple):
     """A report that was written: its summary, and the inputs of one that leaves out what cannot be read.
 
     *is_worse* is whether a comparison shows a loss.
     """
 
-    summary: Short
+    summary: Summary | Fleet | Compared
     inputs: Gathered | None = None
     is_worse: bool = False
 
