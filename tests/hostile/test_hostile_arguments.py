@@ -92,17 +92,12 @@ CASES = [
         lambda f: ((f / "loop").symlink_to("loop"), (f / "r.fq").write_text("@r\nAC\n+\nII\n")),
     ),
     *(
-        Case(f"system check-aligner {device}", ["system", "check-aligner", device], 2, f"{device}: a device")
-        for device in ("/dev/zero", "/dev/full", "/dev/null")
-    ),
-    *(
         Case(f"{' '.join(argv)}: a pipe", argv, status, says, pipes, environment=PIPES)
         for argv, status, says in (
             (["system", "list"], 2, "p.yaml: a pipe, not a file"),
             (["validate", "--system", "p", "r.jsonl"], 2, "p.yaml: a pipe, not a file"),
             (["data", "list"], 2, "p.toml: a pipe, not a file"),
             (["system", "aligners"], 2, "p.toml: a pipe, not a file"),
-            (["system", "check-aligner", "p"], 2, "p.toml: a pipe, not a file"),
             (["plan", "--aligner=bwa-mem"], 0, "policies.toml: a pipe, not a file"),
         )
     ),

@@ -176,7 +176,7 @@ CANNOT = "firsttouch: cannot be done here: "
 NEEDS_OF_HOST = (
     r"firsttouch run 8x(16)?-bound .*",  # 8 and 128 PUs
     r".* firsttouch run 1x2-interleave .*",  # two PUs
-    r"firsttouch system check-aligner .*",  # two PUs
+    r"firsttouch run (1x2|2x1)-unbound .*",  # two PUs
     r"firsttouch run \S+\+thp\S* .*",  # transparent huge pages
     r"firsttouch run .*--scratch ram.*",  # a mount namespace
 )
