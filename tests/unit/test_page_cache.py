@@ -125,10 +125,9 @@ def test_pages_that_a_process_maps_stay_and_it_is_named(dropped):
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapping:
         assert len(bytes(mapping)[::PAGE]) == 400
         state = index_cache.restore([file], index_cache.COLD, WHOLE)
-        assert any(name.endswith(f"({os.getpid()})") for name in page_cache.mapped_by([file]))
     assert state.cached.cached > 0
     assert "index cache cold: " in state.reason
-    assert f"({os.getpid()}) uses the index" in state.reason
+    assert "another program uses it" in state.reason
     assert index_cache.restore([file], index_cache.COLD, WHOLE).reason == ""
 
 

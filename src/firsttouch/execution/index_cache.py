@@ -165,6 +165,4 @@ def _why(files: Sequence[Path], state: str) -> str:
             f"index cache {state}: {in_memory} is a file in memory ({page_cache.file_system(in_memory)}), whose "
             f"pages stay where they were written: use {AS_IS}"
         )
-    if users := page_cache.mapped_by(files):
-        return f"{', '.join(users[:3])} {'uses' if len(users) == 1 else 'use'} the index"
     return f"another program uses it, the memory is too small, or its file system is in memory (then use {AS_IS})"

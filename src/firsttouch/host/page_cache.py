@@ -112,21 +112,6 @@ def is_visible(files: Iterable[Path]) -> bool:
     return True
 
 
-def mapped_by(files: Iterable[Path], proc: Path = Path("/proc")) -> list[str]:
-    """Return the processes that map one of *files*, as "name (pid)", as far as this process may see them."""
-    wanted = set()
-    for file in files:
-        state = file.stat()
-        wanted.add(f" {os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x} {state.st_ino} ")
-    names = []
-    for process in sorted(proc.glob("[0-9]*"), key=lambda folder: int(folder.name)):
-        with contextlib.suppress(OSError):
-            text = (process / "maps").read_text(errors="surrogateescape")
-            if any(place in text for place in wanted):
-                names.append(f"{(process / 'comm').read_text().strip()} ({process.name})")
-    return names
-
-
 def file_system(file: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
     """Return the type of the file system of *file*, such as ext4; an empty string if it is unknown."""
     device = file.stat().st_dev
