@@ -191,7 +191,7 @@ def test_reads_of_one_name_stay_together(placed, reads, index, tmp_path, form):
     argv = ["minimap2", "-ax", "sr", "-t", "2", f"{prefix}.mmi", *map(str, files)]
     expected = body(by_hand(*argv))
     assert body(placed(TWO, "--", *argv).stdout) == expected
-    options = dict(zip(("reads", "reads2"), ([file] for file in files), strict=False))
+    options = dict(zip(("reads", "reads2"), files, strict=False))
     for changes in ({}, {"dynamic": True}, {"repetitions": 2}):
         output = tmp_path / "out.sam"
         run_aligner(

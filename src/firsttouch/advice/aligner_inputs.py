@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +32,8 @@ class InputRequest(Struct, frozen=True):
     program: Sequence[str] = ()
     dataset: str | None = None
     index: Path | None = None
-    reads: Sequence[Path] = ()
-    reads2: Sequence[Path] = ()
+    reads: Path | None = None
+    reads2: Path | None = None
     unpaired: bool = False
     interleaved: bool = False
     batch_bases: int | None = None
@@ -58,13 +57,8 @@ class InputRequest(Struct, frozen=True):
             raise BadInput("--index and --reads are needed (or --dataset)")
         if self.unpaired and self.reads2:
             raise BadInput("--unpaired and --reads2 exclude each other: leave one of them out")
-        mates = [self.reads, *([self.reads2] if self.reads2 else [])]
-        if len(mates[0]) != len(mates[-1]):
-            raise BadInput(
-                f"{len(mates[0])} files of --reads, but {len(mates[1])} of --reads2: each lane has both"
-            )
-        lanes = tuple(zip(*mates, strict=True))
-        return Inputs(aligner, self.index, lanes, self.batch_bases, self.interleaved)
+        files = (self.reads, self.reads2) if self.reads2 else (self.reads,)
+        return Inputs(aligner, self.index, files, self.batch_bases, self.interleaved)
 
     def _of_dataset(self, aligner: Aligner) -> Inputs:
         assert self.dataset is not None  # noqa: S101 - for mypy
@@ -77,7 +71,7 @@ class InputRequest(Struct, frozen=True):
         return Inputs(
             aligner,
             prefix,
-            (data.reads[: 1 if self.unpaired else 2],),
+            data.reads[: 1 if self.unpaired else 2],
             self.batch_bases or data.expect.batch_bases,
             self.interleaved,
             self.dataset,
@@ -86,7 +80,7 @@ class InputRequest(Struct, frozen=True):
 
 
 class Inputs(Struct, frozen=True):
-    """The aligner, the prefix of its index, the read files of each lane, and how they are aligned.
+    """The aligner, the prefix of its index, the read files by mate, and how they are aligned.
 
     *batch_bases*: its batch size (None: its own). *interleaved*: a file has pairs. *least_mapped* is the least
     fraction of the reads (0 to 1) that must map.
@@ -94,26 +88,16 @@ class Inputs(Struct, frozen=True):
 
     aligner: Aligner
     index: Path
-    lanes: tuple[tuple[Path, ...], ...]
+    files: tuple[Path, ...]
     batch_bases: int | None = None
     interleaved: bool = False
     dataset: str | None = None
     least_mapped: float = 0.0
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        """The files of the only lane; raises BadInput if there are several."""
-        if len(self.lanes) > 1:
-            raise BadInput(
-                f"{len(self.lanes)} files of --reads: several lanes are read once, in a run without --repetitions "
-                "and --reads-per-thread; join them in one file"
-            )
-        return self.lanes[0]
-
-    @property
     def mates(self) -> int:
         """The number of mates of each read."""
-        return 2 if self.interleaved else len(self.lanes[0])
+        return 2 if self.interleaved else len(self.files)
 
     def paths(self) -> list[Path]:
         """Return every file that a run reads or writes by the aligner's options: reads, index, programs."""
@@ -121,7 +105,7 @@ class Inputs(Struct, frozen=True):
 
     def check(self) -> None:
         """Raise BadInput if a file of reads is a folder, or if own options of the aligner write to an input."""
-        for file in itertools.chain.from_iterable(self.lanes):
+        for file in self.files:
             if file.is_dir():
                 raise BadInput(f"cannot be read: {os.strerror(errno.EISDIR)}", file=file)
         check_own_outputs(self.aligner, self._read())
@@ -129,4 +113,4 @@ class Inputs(Struct, frozen=True):
     def _read(self) -> list[Path]:
         prefix = [] if self.index.is_dir() else [self.index]
         steps = programs(step[0] for step in (*self.aligner.single, *self.aligner.paired))
-        return [*itertools.chain.from_iterable(self.lanes), *prefix, *self.aligner.index_paths(self.index), *steps]
+        return [*self.files, *prefix, *self.aligner.index_paths(self.index), *steps]

@@ -313,9 +313,9 @@ def add_inputs(parser: argparse._ActionsContainer) -> None:
     add(parser, "--dataset", help="take index and reads from this dataset")
     add(parser, "--index")
     arg = parser.add_argument
-    files = "FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too"
-    arg("--reads", nargs="+", type=Path, metavar="FILE", help=files)
-    arg("--reads2", nargs="+", type=Path, metavar="FILE", help="the second file of a pair, or lane")
+    files = "FASTQ file, plain or gzip; a single run takes pipes and - (standard input), too"
+    arg("--reads", type=Path, metavar="FILE", help=files)
+    arg("--reads2", type=Path, metavar="FILE", help="the second file of a pair")
     arg("--unpaired", action="store_true", help="leave the second file of the dataset out")
     arg("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     size = "the aligner's batch size in bases, such as 10M, the same in all scenarios"

@@ -160,11 +160,10 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
     work = launch.prepare(
         aligner,
         given.index,
-        given.lanes[0] if read_once else given.files,
+        given.files,
         given.batch_bases,
         interleaved=given.interleaved,
         read_once=read_once,
-        more_lanes=given.lanes[1:],
         say=say,
     )
     work = replace(

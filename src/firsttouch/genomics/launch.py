@@ -124,13 +124,12 @@ def prepare(
     *,
     interleaved: bool = False,
     read_once: bool = False,
-    more_lanes: Sequence[Sequence[Path]] = (),
     say: Callable[[str], None] | None = None,
 ) -> Work:
     """Check the aligner, its index and the reads before a run; raises BadInput or Missing.
 
     *batch_bases* replaces the aligner's own batch size, if the aligner has one. *read_once*: the reads are checked
-    while they are aligned, and not before; then there may be *more_lanes*. *say* gets progress messages.
+    while they are aligned, and not before. *say* gets progress messages.
     """
     aligner.version()
     mates = 2 if interleaved else len(files)
@@ -138,7 +137,7 @@ def prepare(
     aligner.index_bytes(index)
     rule = aligner.batches(batch_bases).of(mates)
     if read_once:
-        return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved, more_lanes=more_lanes))
+        return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved))
     with no_idle_threads():
         from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
@@ -262,7 +261,7 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
         divide = division.dynamic_division if work.dynamic else division.static_division
         parts = divide(reads, scenario.instances)
     return ReadStream(
-        [[str(file) for file in lane] for lane in reads.lanes],
+        [[str(file) for file in reads.files]],
         interleaved=reads.interleaved,
         rule=reads.batches.rule,
         least_part_bytes=division.PART_BYTES,
@@ -292,8 +291,7 @@ def _checksums(work: Work, ranges: Sequence[sam.ByteRange]) -> sam.Checksums:
 
 def _note(work: Work, scenario: Scenario, output: AlignOutput | None) -> str:
     """Return the note for the header: the scenario, and the commands with the names of the user's files."""
-    mates = [",".join(map(str, names)) for names in zip(*work.reads.lanes, strict=True)]
-    files = mates * (2 if work.reads.interleaved else 1)
+    files = [*map(str, work.reads.files)] * (2 if work.reads.interleaved else 1)
     programs = TemplateCommand(work.aligner, work.index, work.reads.mates, work.reads.batch_bases)
     argvs = programs.argvs(threads=scenario.threads, reads=files, use=IndexUse(), scratch=Path())
     return stream.note(scenario, output, f" of: {'; '.join(map(shlex.join, argvs))}")

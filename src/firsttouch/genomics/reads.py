@@ -215,7 +215,6 @@ class Reads(Struct, frozen=True):
     batches: BatchIndex
     layouts: tuple[Layout, ...]
     empty_mates: int = 0
-    more_lanes: tuple[tuple[Path, ...], ...] = ()
 
     @classmethod
     def unchecked(
@@ -224,16 +223,10 @@ class Reads(Struct, frozen=True):
         rule: BatchRule,
         *,
         interleaved: bool = False,
-        more_lanes: Sequence[Sequence[Path]] = (),
     ) -> Reads:
-        """Return reads that are checked and counted while they are aligned; those of *more_lanes* follow."""
+        """Return reads that are checked and counted while they are aligned."""
         nothing = BatchIndex(array("q"), (), 0, 1, rule)
-        return cls(tuple(files), interleaved, 0, 0, nothing, (), more_lanes=tuple(map(tuple, more_lanes)))
-
-    @property
-    def lanes(self) -> tuple[tuple[Path, ...], ...]:
-        """The files of each lane."""
-        return (self.files, *self.more_lanes)
+        return cls(tuple(files), interleaved, 0, 0, nothing, ())
 
     @property
     def is_checked(self) -> bool:
