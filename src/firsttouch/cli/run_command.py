@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, ProgramFailed, one_line
-from firsttouch.execution import host_lock
+from firsttouch.errors import BadInput, CannotHere, ProgramFailed, one_line
+from firsttouch.execution import host_lock, pu_claims
 from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.progress import live, say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
@@ -144,9 +144,21 @@ def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
     if lacking := grant.lacking_pus(command.threads, host):
         say(f"warning: {lacking}")
     scenario = _scenario(request, command, host)
+
+    def avoiding(busy: frozenset[int]) -> Scenario:
+        free = replace(host, allowed_pus=host.allowed_pus - busy)
+        if free.usable_pu_count < scenario.instances * scenario.threads:
+            raise CannotHere("too few free PUs")
+        return _scenario(replace(request, scenario=scenario.name), command, free)
+
     try:
-        with host_lock.holding(say, share_host=request.share_host, shared=True):
-            return _align(request, command, scenario, output, lacking)
+        with (
+            host_lock.holding(say, share_host=request.share_host, shared=True),
+            pu_claims.claimed(scenario, avoiding, say) as (placed, warning),
+        ):
+            if warning:
+                say(f"warning: {warning}")
+            return _align(request, command, placed, output, "; ".join(filter(None, (lacking, warning))))
     except ProgramFailed as error:
         if error.status == -signal.SIGPIPE and not output.is_file:
             raise ProgramFailed("", error.status) from None

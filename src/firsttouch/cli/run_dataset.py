@@ -15,7 +15,7 @@ from firsttouch.advice.aligner_inputs import InputRequest, Inputs
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
-from firsttouch.execution import host_lock, index_cache
+from firsttouch.execution import host_lock, index_cache, pu_claims
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.sinks import AlignOutput, Form, default_threads
@@ -23,7 +23,7 @@ from firsttouch.host.topology import load
 from firsttouch.records import atomic_files, step_outcome
 from firsttouch.records.schema import Record, append, check_appendable
 from firsttouch.scenarios import evidence
-from firsttouch.scenarios.placement import Scenario, plan
+from firsttouch.scenarios.placement import Plan, Scenario, plan
 
 #: Suffixes that state what a file of alignments holds.
 _SUFFIXES = (*(f".{form}" for form in get_args(Form)), ".gz")
@@ -97,7 +97,12 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     assert work.copies is not None  # noqa: S101 - for mypy
     watching = watching_health(request.records, say=say)
     holding = host_lock.holding(say, share_host=request.share_host, shared=production)
-    with holding, watching, work.copies, Steps() as steps:
+    claiming = pu_claims.claimed(
+        scenario, lambda busy: _planned(request, given, busy).scenario(scenario.name), say
+    )
+    with holding, claiming as (scenario, warning), watching, work.copies, Steps() as steps:
+        if warning:
+            say(f"warning: {warning}")
         for number in range(request.repetitions):
             steps.begin(scenario.name, request.repetitions - number)
             result = launch.run(
@@ -150,11 +155,9 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
     if request.dynamic:
         launch.check_dynamic(aligner, given.mates)
     # Report wrong options before all reads are checked, which takes long.
-    host = load()
-    need = aligner.need(aligner.index_bytes(given.index), given.batch_bases)
-    scenario = plan(host, need, threads=request.threads).scenario(request.scenario)
+    scenario = _planned(request, given).scenario(request.scenario)
     launch.check_whole(aligner, scenario)
-    index_cache.check(aligner.index_paths(given.index), request.index_cache, scenario.placements, host)
+    index_cache.check(aligner.index_paths(given.index), request.index_cache, scenario.placements, load())
     output = _output(request, scenario, given.paths())
     read_once = not (given.dataset or request.reads_per_thread) and request.repetitions == 1
     work = launch.prepare(
@@ -176,6 +179,13 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
         index_cache=request.index_cache,
     )
     return scenario, work, given, output
+
+
+def _planned(request: RunRequest, given: Inputs, busy: frozenset[int] = frozenset()) -> Plan:
+    """Return the scenarios of this host on PUs that are not *busy*; raises BadInput if all are."""
+    aligner, host = request.with_options, load()
+    need = aligner.need(aligner.index_bytes(given.index), given.batch_bases)
+    return plan(replace(host, allowed_pus=host.allowed_pus - busy), need, threads=request.threads)
 
 
 def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> AlignOutput | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from firsttouch.cli import options
 from firsttouch.errors import SUSPECT, BadInput, CannotHere, first_of
-from firsttouch.execution import host_lock
+from firsttouch.execution import host_lock, pu_claims
 from firsttouch.execution.child_process import names_of_living, signal_text
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
@@ -126,12 +127,17 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     environment = dict.fromkeys(usual, str(scenario.threads))
     # Of one run, nothing is measured that another could disturb, unless it is recorded. Tasks run together.
     is_shared = not request.records or not is_alone
+    # The user chose the PUs of --on, and the tasks of a host divide it.
+    claiming = pu_claims.claimed(scenario, lambda _: scenario, say) if is_alone else nullcontext((scenario, ""))
     with (
         host_lock.holding(say, share_host=request.share_host, shared=is_shared),
+        claiming as (_, warning),
         scratch_in(request.scratch, placement.numa_nodes) as memory,
         # With a time limit, all that the program started ends with it. Without one, it may leave daemons.
         host_lock.no_process_left() if request.timeout else host_lock.new_descendants() as started,
     ):
+        if warning:
+            say(f"firsttouch: warning: {warning}")
         if memory:
             environment["TMPDIR"] = str(memory.folder)
         elif isinstance(request.scratch, Path):

@@ -54,10 +54,11 @@ def holding(
 
 def _file() -> Path:
     # The host's name is part of the file name, because hosts may share a folder or a machine.
-    return _folder() / f"firsttouch-{os.uname().nodename}.lock"
+    return folder() / f"firsttouch-{os.uname().nodename}.lock"
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Return the folder of the host lock, which all users of the host share; raises BadInput if it is none."""
     if named := os.environ.get(VARIABLE):
         try:
             Path(named).mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,7 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
     """Return a descriptor that holds the lock, or None if an ancestor of this process holds it."""
     announced = False
     while True:
-        handle = _open(file)
+        handle = opened(file)
         try:
             while not try_lock(handle, shared=shared):
                 holders = _holders(handle)
@@ -96,7 +97,7 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
         os.close(handle)
 
 
-def _open(file: Path) -> int:
+def opened(file: Path) -> int:
     """Open the lock file, or create it; raises OSError for a link, BadInput for anything but a regular file.
 
     It is opened for reading, because in a sticky folder the kernel lets no user write to another user's file.

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims of PUs: runs that share a host see which PUs the others bind to.
+
+A claim is a file beside the host lock that its run holds by flock(2), so it ends with the run, however that ends.
+The owner of the file is the run's user, whatever the file says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from firsttouch.errors import BadInput, CannotHere, first_of
+from firsttouch.execution import host_lock
+from firsttouch.host.cpusets import format_list, parse_list
+from firsttouch.records.file_lock import try_lock
+from firsttouch.scenarios.placement import Scenario
+
+#: The most bytes of a claim, and runs that are named.
+_MOST_BYTES, _NAMED = 1 << 16, 3
+#: Seconds after which a run goes on although another one holds the lock of the claims.
+_PATIENCE = 2.0
+
+
+class Claim(Struct, frozen=True):
+    """The *pus* that a run of *user* with the process number *pid* binds to."""
+
+    pid: int
+    user: int
+    pus: frozenset[int]
+
+    def text(self) -> str:
+        """Return the run in words."""
+        try:
+            name = pwd.getpwuid(self.user).pw_name
+        except KeyError:
+            name = str(self.user)
+        return f"process {self.pid} of {name}"
+
+
+@contextlib.contextmanager
+def claimed(
+    scenario: Scenario, avoiding: Callable[[frozenset[int]], Scenario], say: Callable[[str], None]
+) -> Iterator[tuple[Scenario, str]]:
+    """Claim the PUs of a scenario while the block runs; yield it with a warning, "" if it shares no PU.
+
+    If other runs have some of the PUs, *avoiding* returns the scenario on others than the ones it is given; it
+    raises BadInput or CannotHere if too few are free, and PUs are shared then. A scenario of one instance is bound
+    to nothing and claims nothing.
+    """
+    is_bound = any("bind=" in option for placement in scenario.placements for option in placement.numactl)
+    if not is_bound:
+        yield scenario, ""
+        return
+    folder, prefix = host_lock.folder(), f"firsttouch-{os.uname().nodename}-claim-"
+    with contextlib.ExitStack() as stack:
+        with _alone(folder / f"{prefix}lock"):
+            claims = _claims(folder, prefix)
+            if busy := frozenset[int]().union(*(c.pus for c in claims)) & scenario.pus:
+                with contextlib.suppress(BadInput, CannotHere):
+                    scenario = avoiding(frozenset().union(*(c.pus for c in claims)))
+            stack.callback(_withdraw, *_put(folder, prefix, scenario.pus))
+        shared = [c for c in claims if c.pus & scenario.pus]
+        warning = ""
+        if shared:
+            pus = format_list(sorted(scenario.pus & frozenset().union(*(c.pus for c in shared))))
+            warning = f"PUs {pus} are shared with {first_of([c.text() for c in shared], _NAMED)}"
+        elif busy:
+            say(f"PUs {format_list(sorted(busy))} are in use by other runs: this one takes free ones")
+        yield scenario, warning
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Let one run at a time choose its PUs; one that hangs is not waited for."""
+    handle = host_lock.opened(file)
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        while not try_lock(handle) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _claims(folder: Path, prefix: str) -> list[Claim]:
+    """Return the claims of living runs; a claim that its run left behind is removed if it may be."""
+    claims = []
+    for file in folder.glob(f"{prefix}*[0-9]-*"):
+        with contextlib.suppress(OSError, ValueError, BadInput):
+            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                status = os.fstat(handle)
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                if try_lock(handle, shared=True):
+                    file.unlink()
+                    continue
+                text = os.read(handle, _MOST_BYTES).decode("ascii")
+            finally:
+                os.close(handle)
+            pid = int(file.name.removeprefix(prefix).partition("-")[0])
+            claims.append(Claim(pid, status.st_uid, frozenset(parse_list(text))))
+    return claims
+
+
+def _put(folder: Path, prefix: str, pus: frozenset[int]) -> tuple[int, Path]:
+    """Write a claim; return the descriptor that holds it, and its file."""
+    handle, name = tempfile.mkstemp(prefix=f"{prefix}{os.getpid()}-", dir=folder)
+    try_lock(handle)
+    os.fchmod(handle, 0o644)
+    os.write(handle, format_list(sorted(pus)).encode("ascii"))
+    return handle, Path(name)
+
+
+def _withdraw(handle: int, file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()
+    os.close(handle)

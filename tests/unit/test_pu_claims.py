@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that share a host: each has PUs of its own while there are free ones, and no claim outlives its run."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from firsttouch.errors import BadInput, CannotHere
+from firsttouch.execution import host_lock, pu_claims
+from firsttouch.host import topology
+from firsttouch.paths import ROOT
+from firsttouch.scenarios.placement import plan
+
+OPTERON = topology.load(xml=ROOT / "docs/examples/opteron.xml")
+#: A run that claims its PUs, prints them, and waits for its end.
+RUN = """if True:
+    import sys
+    from test_pu_claims import claim
+    with claim("2x8-bound") as (scenario, warning):
+        print(*sorted(scenario.pus), flush=True)
+        sys.stdin.read()
+    """
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The folder of the claims."""
+    monkeypatch.setenv("FIRSTTOUCH_LOCK", str(tmp_path))
+    return tmp_path
+
+
+def scenario_of(name, host=OPTERON):
+    return plan(host, threads=16).scenario(name)
+
+
+def claim(name, messages=None):
+    def avoiding(busy):
+        free = replace(OPTERON, allowed_pus=OPTERON.allowed_pus - busy)
+        if free.usable_pu_count < 16:
+            raise CannotHere("too few")
+        return scenario_of(name, free)
+
+    return pu_claims.claimed(scenario_of(name), avoiding, [].append if messages is None else messages.append)
+
+
+def claims(folder):
+    return [file for file in folder.iterdir() if not file.name.endswith("lock")]
+
+
+def test_runs_take_free_pus_and_say_when_they_share(folder):
+    messages = []
+    with contextlib.ExitStack() as runs:
+        four = [runs.enter_context(claim("2x8-bound", messages)) for _ in range(4)]
+        assert sorted(pu for scenario, _ in four for pu in scenario.pus) == list(range(64))
+        assert [warning for _, warning in four] == [""] * 4
+        assert len(messages) == 3
+        scenario, warning = runs.enter_context(claim("2x8-bound"))
+        assert scenario == scenario_of("2x8-bound")
+        assert f"process {os.getpid()} of" in warning
+    assert claims(folder) == []
+
+
+def test_a_run_alone_has_the_plan_of_a_host_without_claims():
+    for name in ("2x8-bound", "4x4-interleave", "1x16-interleave"):
+        with claim(name) as (scenario, warning):
+            assert (scenario, warning) == (scenario_of(name), "")
+
+
+def test_one_instance_is_bound_to_nothing_and_claims_nothing(folder):
+    with claim("1x16-interleave"):
+        assert claims(folder) == []
+
+
+def test_a_killed_run_leaves_its_pus(folder):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    argv = [sys.executable, "-c", RUN]
+    for _ in range(5):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(argv, env=environment, **pipes) as run:
+            pus = {int(pu) for pu in run.stdout.readline().split()}
+            with claim("2x8-bound") as (scenario, _):
+                assert not pus & scenario.pus
+            run.send_signal(signal.SIGKILL)
+        assert len(claims(folder)) == 1
+        with claim("2x8-bound") as (scenario, _):
+            assert scenario.pus == pus
+    assert claims(folder) == []
+
+
+@pytest.mark.parametrize("kind", ["text", "number", "fifo", "link", "folder"])
+def test_what_is_no_claim_disturbs_nothing(folder, kind):
+    with claim("2x8-bound"):
+        pass
+    name = folder / f"firsttouch-{os.uname().nodename}-claim-1-x"
+    held = None
+    if kind in {"text", "number"}:
+        name.write_text("all of them" if kind == "text" else "0-99999999999999")
+        held = os.open(name, os.O_RDONLY)
+        assert host_lock.try_lock(held)
+    elif kind == "fifo":
+        os.mkfifo(name)
+    elif kind == "link":
+        name.symlink_to("/etc/passwd")
+    else:
+        name.mkdir()
+    with claim("2x8-bound") as (scenario, warning):
+        assert (scenario, warning) == (scenario_of("2x8-bound"), "")
+    if held is not None:
+        os.close(held)
+
+
+def test_a_folder_without_write_access_is_named(monkeypatch, folder):
+    monkeypatch.setenv("FIRSTTOUCH_LOCK", str(folder / "a file" / "below"))
+    (folder / "a file").touch()
+    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK"), claim("2x8-bound"):
+        pass
