@@ -182,12 +182,13 @@ def test_uneven_and_missing_caches_and_dies():
     [
         (machine(16, caches=[4] * 4), "5x2-cache", "5 instances need a last-level cache each"),
         (machine(16, caches=[4] * 4), "4x5-cache", "have 4 PUs"),
+        (machine(16, caches=[4] * 4), "1x4-cache", "one instance has the whole host"),
         (machine(16), "2x2-cache", "no NUMA node of this host has several"),
         (machine(8, 8, caches=[8, 8]), "2x2-cache", "no NUMA node of this host has several"),
     ],
 )
 def test_caches_that_are_not_there(host, name, reason):
-    with pytest.raises(CannotHere, match=reason):
+    with pytest.raises((BadInput, CannotHere), match=reason):
         plan(host).scenario(name)
     if not host.domains:
         assert not plan(host, policies="cache").scenarios

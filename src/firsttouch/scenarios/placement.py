@@ -243,8 +243,12 @@ class Plan(Struct, frozen=True):
     def _division(self, name: str, parts: ScenarioName) -> Scenario:
         """Return a scenario that is not among the usual ones."""
         layout = self._planner.layout
+        if parts.policy.caches and parts.instances == 1:
+            raise BadInput(
+                f"{name}: one instance has the whole host; `run --on cache:0` chooses a last-level cache"
+            )
         try:
-            if parts.policy.caches and parts.instances > 1:
+            if parts.policy.caches:
                 shares = layout.caches(parts.instances, parts.threads)
                 threads = len(shares[0].pus)
             else:
