@@ -244,15 +244,6 @@ def test_spack_that_is_not_there_is_said(tmp_path):
 
 
 # ---------------------------------------------------------------- sources
-def test_the_lock_names_every_package_with_a_source():
-    locked = sources.read(sources.LOCK)
-    assert {s.name for s in locked} >= set(SPECS) - {"firsttouch"}
-    for source in locked:
-        if source.name in SPECS:
-            assert source.version == SPECS[source.name]
-        assert source.path.startswith(f"_source-cache/archive/{source.sha256[:2]}/{source.sha256}")
-
-
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
