@@ -108,6 +108,23 @@ def test_other_processors_and_kernels(tmp_path, files, setting, expected):
     assert bool(read) == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("flags", "vendor", "product", "expected"),
+    [
+        ("flags\t: fpu hypervisor sse", "Dell Inc.", "", "yes"),
+        ("flags\t: fpu sse", "Amazon EC2", "c6a.metal", None),
+        ("", "Amazon EC2", "c7g.metal", None),
+        ("", "Amazon EC2", "c7g.2xlarge", "yes"),
+        ("", "QEMU", "KVM Virtual Machine", "yes"),
+        ("", "", "", None),
+    ],
+)
+def test_a_virtual_machine_says_so(tmp_path, flags, vendor, product, expected):
+    dmi = {"sys/class/dmi/id/sys_vendor": vendor, "sys/class/dmi/id/product_name": product}
+    root = configured_root(tmp_path, {"proc/cpuinfo": flags, **dmi})
+    assert configuration.read(host_of([1]), root).settings.get(configuration.VIRTUAL) == expected
+
+
 def test_a_host_that_shows_nothing(tmp_path):
     assert configuration.read(host_of([]), tmp_path).settings == {}
     (tmp_path / "proc").mkdir()

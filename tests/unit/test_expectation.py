@@ -40,9 +40,9 @@ def record(check, metric, unit, value, better="higher", **parameters):
     return Record(check, metric, unit, better, (float(value),), parameters, host="n1", system="s", time=time)
 
 
-def configuration(model=MILAN, modules=(), **settings):
-    """Return the record of a host's settings; *modules* are the numbers of modules of its packages."""
-    slots = [SLOT.format(package=p, slot=s) for p, count in enumerate(modules) for s in range(count)]
+def configuration(model=MILAN, modules=(), slots=(), **settings):
+    """Return the record of a host's settings; *modules* are the numbers of modules of its packages, or *slots*."""
+    slots = [*slots] + [SLOT.format(package=p, slot=s) for p, count in enumerate(modules) for s in range(count)]
     settings = {k.replace("_", ".", 1): v for k, v in settings.items()}
     settings |= {"cpu.model": model, **{f"memory.modules.{slot}": MODULE for slot in slots}}
     return record("configuration", "settings", "1", 1, "neither", settings=settings)
@@ -81,6 +81,14 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
         ),
         pytest.param(
             [configuration(modules=[8, 7]), reads(150), reads(131, 1)], "low", "limit 8", id="one-absent"
+        ),
+        pytest.param(
+            [configuration(slots=["DIMM A1", "DIMM B1"]), reads(37)], "low", "modules of package 0", id="no-socket"
+        ),
+        pytest.param(
+            [configuration(modules=[8, 8], numa_nodes_per_package="1 or 2"), reads(75)],
+            *("as expected", "of 102 GB/s"),
+            id="packages-differ",
         ),
         pytest.param(
             [configuration(), reads(150)], "as expected", "with the fastest modules", id="processor-alone"

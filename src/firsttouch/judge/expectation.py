@@ -68,11 +68,8 @@ class _Measured(Struct, frozen=True):
             return self.value if p.get("read_share") == 1 else math.nan
         if self.case.check not in {"bandwidth", "stores", "pages"}:
             return math.nan
-        return (
-            self.value
-            if p.get("stores") == "streaming"
-            else self.value / _COUNTED.get(str(p.get("kernel")), math.nan)
-        )
+        counted = 1.0 if p.get("stores") == "streaming" else _COUNTED.get(str(p.get("kernel")), math.nan)
+        return self.value / counted
 
     @property
     def program(self) -> object:
@@ -143,7 +140,10 @@ class _Host:
         self._links = grouped(((p.place, m) for p, m in places if p.name == "link" and p.place), lambda b: b[0])
         #: Rates of all PUs by a program whose traffic is unknown.
         self._totals = [
-            m for p, m in places if p.name == "banks" and m.case.metric == "total_bandwidth" and m.program is None
+            m
+            for p, m in places
+            if (p.name, m.case.metric, m.program) == ("banks", "total_bandwidth", None)
+            and isinstance(m.case.parameters.get("pu_nodes"), (list, tuple))
         ]
         curves = grouped((m for _, m in places if m.is_of_curve), lambda m: str(m.case.parameters.get("pu_nodes")))
         #: The local latencies by size of each NUMA node, of one program.
@@ -160,6 +160,9 @@ class _Host:
         #: The texts of the modules of each package, by the firmware's number; None: the slots' names do not tell.
         self._modules = grouped(slots, lambda slot: socket_of_slot(slot, slots[slot]))
         self._texts = slots
+        #: NUMA nodes of a package (packages may differ: the most), and packages with memory.
+        self._nodes = max(map(int, settings.get("numa.nodes_per_package", "1").split(" or ")))
+        self._packages = max(len(self._banks) / self._nodes, 1.0)
 
     def expectations(self, *, ratios: bool) -> Iterator[Expectation]:
         """Yield those from sources, then those from ratios. What others disturbed is not low."""
@@ -229,22 +232,16 @@ class _Host:
         memory = self._processor.family.memory if self._processor else None
         if memory is None or not memory.channels or not memory.transfer_rate:
             return 0.0, False
-        banks = int(self._settings.get("numa.nodes_per_package") or 1)
         rates = [rate_of(text) for text in self._texts.values()]
-        channels, rate, is_certain = (
-            float(memory.channels),
-            float(memory.transfer_rate),
-            bool(rates) and all(rates),
-        )
-        if is_certain:
-            packages = max(len(self._banks) / banks, 1.0)
-            channels, rate = min(channels, len(rates) / packages), min(rates)
-        return rate * channels * CHANNEL_BYTES / banks / 1e9, is_certain
+        is_certain = bool(rates) and all(rates)
+        channels = min(memory.channels, len(rates) / self._packages) if is_certain else memory.channels
+        rate = min(rates) if is_certain else memory.transfer_rate
+        return rate * channels * CHANNEL_BYTES / self._nodes / 1e9, is_certain
 
     def _channels(self) -> Iterator[Expectation]:
         """Yield how many channels of each package have modules: all or half of them are as expected."""
         channels = self._processor.family.memory.channels if self._processor else None
-        if not channels or None in self._modules:
+        if not channels or (None in self._modules and self._packages > 1):
             return
         counts = {}
         for package, slots in self._modules.items():
@@ -255,7 +252,7 @@ class _Host:
         for package, count in sorted(counts.items(), key=str):
             basis = f"the processor has {channels} channels"
             yield Expectation.of(
-                f"modules of package {package}", "channels", count, usual, 0.0, unit="1", basis=basis
+                f"modules of package {package or 0}", "channels", count, usual, 0.0, unit="1", basis=basis
             )
 
     # ------------------------------------------------------------------

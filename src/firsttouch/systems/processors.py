@@ -7,7 +7,6 @@ import functools
 import re
 import statistics
 import sys
-from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -89,23 +88,20 @@ def find(name: str) -> Processor | None:
 
     A name is that in /proc/cpuinfo or a system's file. For Arm it is ``MIDR 0x…``, and the board's vendor follows.
     """
-    return next(
-        (Processor(f, m) for f in families() for m in f.models if re.search(m.pattern, name)),
-        None,
-    )
+    return next((Processor(f, m) for f in families() for m in f.models if re.search(m.pattern, name)), None)
 
 
-def read_share(processor: Processor, among: Sequence[Family] | None = None) -> ReadShare | None:
+def read_share(processor: Processor) -> ReadShare | None:
     """Return the share that reads reach on a *processor*: its model's, or its kin's; None if none was measured.
 
-    Kin are the models of the same microarchitecture in the families *among* (default: all).
+    Kin are the models of the same microarchitecture, in whatever family.
     """
     model = processor.model
     if model.read_share is not None:
         return ReadShare(model.read_share, True, model.measured)
     kin = [
         m.read_share
-        for family in (families() if among is None else among)
+        for family in families()
         for m in family.models
         if family.microarchitecture == processor.family.microarchitecture and m.read_share is not None
     ]
