@@ -14,7 +14,6 @@ from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, answer, deciding
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
-from firsttouch.report.aspects.placement import BEST
 from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Tile, word_span
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
@@ -130,7 +129,6 @@ def card_of_host(
         if reason := verdict.why():
             sentence += f" {reason}."
     sentence += f" {placement}." if placement else ""
-    tiles = [aspect.tile for section in aspects.values() for aspect in section if aspect.tile]
     stated = answer(verdict.expected) if verdict and not is_judged else ""
     return Card(
         key=f"{view.key}-card",
@@ -138,7 +136,7 @@ def card_of_host(
         word=_LIKE.get(stated, verdict.verdict if verdict else ""),
         answer=stated,
         sentence=sentence,
-        tiles=[tile for tile in tiles if not (placement and tile.name == BEST)],
+        tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
         warnings=_warnings(view, aspects, problems),
         facts=_facts(view),
     )

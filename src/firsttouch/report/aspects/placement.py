@@ -22,7 +22,6 @@ _HOW = (
     "Longer is better. The line at 1 is the default run, without any placement options. A scenario whose error "
     "bar crosses that line is not clearly faster or slower."
 )
-BEST = "Best scenario"
 
 
 def aspect(view: HostView) -> Aspect:
@@ -35,9 +34,13 @@ def aspect(view: HostView) -> Aspect:
             absent.append(Absent(f"{_TITLE}: {study.name}", reason))
         else:
             charts.append(_chart(f"placement-{position}", study, study.default))
+    tile = None
     if not studies:
-        absent.append(Absent(_TITLE, view.why_absent(CHECK, "scaling")))
-    return Aspect([*filter(None, map(_result, studies))], charts, absent, _tile(view, studies))
+        reason = view.why_absent(CHECK, "scaling")
+        absent.append(Absent(_TITLE, reason))
+        # Beside a guideline, the card says what it recommends.
+        tile = Tile("Best scenario", note=reason)
+    return Aspect([*filter(None, map(_result, studies))], charts, absent, tile)
 
 
 def _named(record: Record) -> str:
@@ -58,21 +61,6 @@ def _result(study: Study) -> Result | None:
             compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
             compared += "" if gain.clear else "; the repetitions overlap, so the gain is not clear"
     return Result(f"{study.name}: fastest", fastest, compared, f"{value(fastest)}, {_named(fastest)}")
-
-
-def _tile(view: HostView, studies: Sequence[Study]) -> Tile:
-    gains = [
-        (gain.clear, gain.value, study, best)
-        for study in studies
-        if (best := study.best) and (default := study.default) and (gain := speedups.speedup(best, default))
-    ]
-    if not gains:
-        return Tile(BEST, note=view.why_absent(CHECK, "scaling"))
-    is_clear, highest, study, best = max(gains, key=lambda item: item[:2])
-    if not is_clear:
-        return Tile(BEST, "the default", f"{study.name}: no scenario is clearly faster")
-    note = f"{speedups.scenario(best)}, {study.name}, against the default run"
-    return Tile(BEST, times(highest), note)
 
 
 # ----------------------------------------------------------------------
