@@ -192,7 +192,7 @@ def test_reads_of_one_name_stay_together(placed, reads, index, tmp_path, form):
     expected = body(by_hand(*argv))
     assert body(placed(TWO, "--", *argv).stdout) == expected
     options = dict(zip(("reads", "reads2"), files, strict=False))
-    for changes in ({}, {"dynamic": True}, {"repetitions": 2}):
+    for changes in ({}, {"repetitions": 2}):
         output = tmp_path / "out.sam"
         run_aligner(
             RunRequest(aligner="minimap2", scenario=TWO, index=prefix, output=output, **options, **changes)

@@ -61,15 +61,14 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
     ]
     expected = [(n.removesuffix("/1").removesuffix("/2"), 0x80 * mate) for n, mate in expected]
     whole = None
-    for instances, threads, dynamic in ((1, 2, False), (2, 1, False), (3, 2, True)):
+    for instances, threads in ((1, 2), (2, 1), (3, 2)):
         out = tmp_path / f"{instances}.sam"
-        now = replace(work, dynamic=dynamic and len(installed.steps(len(mates))) == 1)
         if instances > work.reads.batches.count:
             with pytest.raises(CannotHere, match="too few for"):
-                launch.run(now, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
+                launch.run(work, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
             assert installed.batch.records
             continue
-        result = launch.run(now, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
+        result = launch.run(work, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
         lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
         assert names(lines, len(mates)) == expected
         whole = whole or result.alignments.sums
@@ -98,11 +97,9 @@ def test_long_reads(installed, nanopore, tmp_path, tmp_path_factory):
     prefix = built(installed, reference, tmp_path_factory)
     work = replace(launch.prepare(installed, prefix, [reads]), summed=True)
     sums, spans = set(), []
-    for instances, threads, dynamic in ((1, 2, False), (2, 1, False), (3, 1, True)):
+    for instances, threads in ((1, 2), (2, 1), (3, 1)):
         out = tmp_path / f"{instances}.sam"
-        result = launch.run(
-            replace(work, dynamic=dynamic), scenario(instances, threads), AlignOutput(out, "sam"), timeout=100
-        )
+        result = launch.run(work, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
         sums.add(result.alignments.sums.exact)
         lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
         assert [name for name, _ in names(lines, 1)] == expected

@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from msgspec.structs import replace
 
 from factories.genomes import records, scenario
 from factories.processes import captured
@@ -51,17 +50,16 @@ def alignments(lines):
 @pytest.mark.parametrize("instances", [1, 2, 3])
 def test_batches_dealt_out(pairs, expected, tmp_path, instances):
     prefix, files, _ = pairs
-    work = replace(launch.prepare(BWA, prefix, files, BATCH), dynamic=True)
+    work = launch.prepare(BWA, prefix, files, BATCH)
     out = tmp_path / "out.sam"
     launch.run(work, scenario(instances), AlignOutput(out, "sam"), timeout=100)
     assert alignments(out.read_text().splitlines()) == alignments(expected)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("instances", [1, 2])
-def test_interleaved_pairs(pairs, expected, tmp_path, instances, dynamic):
+def test_interleaved_pairs(pairs, expected, tmp_path, instances):
     prefix, _, both = pairs
-    work = replace(launch.prepare(BWA, prefix, [both], BATCH, interleaved=True), dynamic=dynamic)
+    work = launch.prepare(BWA, prefix, [both], BATCH, interleaved=True)
     out = tmp_path / "out.sam"
     launch.run(work, scenario(instances), AlignOutput(out, "sam"), timeout=100)
     assert alignments(out.read_text().splitlines()) == alignments(expected)

@@ -79,7 +79,7 @@ def end_reads_after_samples(patch):
     def deal_and_wait(dealer):
         samples.clear()
         deal(dealer)
-        wait_until(lambda: not any(feed.waiting for feed in dealer._feeds), "aligners that read")
+        wait_until(lambda: not any(min(feed._sizes) for feed in dealer._feeds), "aligners that read")
         before = samples.copy()
         instances = len(dealer._feeds)
         wait_until(lambda: sum(samples[pid] > before[pid] for pid in list(samples)) == instances, "samples")

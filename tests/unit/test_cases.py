@@ -161,7 +161,7 @@ def golden_records():
         "repeated runs": [
             record("scaling", "alignment_time", "s", better="lower", aligner="bwa", reads=reads, **given)
             for reads in (1000, 2000)
-            for given in ({}, {"division": "static"}, {"division": "dynamic"}, {"threads": 2})
+            for given in ({}, {"division": "static"}, {"division": "repeated"}, {"threads": 2})
         ],
     }
 

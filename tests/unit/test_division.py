@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from factories.fastq_files import BATCHES, GOOD, common, fastq, layout, packed, text, write
 from firsttouch.errors import CannotHere
 from firsttouch.genomics import division
-from firsttouch.genomics.division import dynamic_division, repeated_division, static_division
+from firsttouch.genomics.division import repeated_division, static_division
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.reads import BatchRule
@@ -45,11 +45,10 @@ def parts_of(reads, divided):
     form=st.sampled_from(("single", "files", "interleaved")),
     batch=BATCHES,
     instances=st.integers(1, 5),
-    kind=st.sampled_from((static_division, dynamic_division)),
     gz=st.sampled_from((False, False, False, True)),
 )
 @common(40)
-def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, form, batch, instances, kind, gz):
+def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, form, batch, instances, gz):
     if form == "interleaved":
         data = [layouts[0]([r for pair in zip(*records, strict=True) for r in pair])]
     else:
@@ -59,9 +58,9 @@ def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, fo
     reads = inspect(files, batch, interleaved=form == "interleaved")
     if reads.batches.count < instances:
         with pytest.raises(CannotHere, match=f" {instances} instances"):
-            kind(reads, instances)
+            static_division(reads, instances)
         return
-    divided = kind(reads, instances)
+    divided = static_division(reads, instances)
     counts = list(divided.parts)
     begins = [0, *itertools.accumulate(counts)]
     assert begins[-1] == len(records[0])
@@ -71,13 +70,12 @@ def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, fo
     for mate in range(mates):
         expected = [text(records[mate][a:b]) for a, b in itertools.pairwise(begins)]
         assert [part[mate] for part in parts] == expected
-    if kind is static_division:
-        assert len(counts) % instances == 0
-        marks = [reads.batches.records.tolist().index(begin) for begin in begins]
-        shares = [0] * instances
-        for number, (a, b) in enumerate(itertools.pairwise(marks)):
-            shares[number % instances] += b - a
-        assert max(shares) - min(shares) <= 1
+    assert len(counts) % instances == 0
+    marks = [reads.batches.records.tolist().index(begin) for begin in begins]
+    shares = [0] * instances
+    for number, (a, b) in enumerate(itertools.pairwise(marks)):
+        shares[number % instances] += b - a
+    assert max(shares) - min(shares) <= 1
 
 
 @pytest.mark.parametrize("part_bytes", [1 << 20, 500])

@@ -118,11 +118,6 @@ def _add_shared(groups: dict[str, argparse._ArgumentGroup]) -> None:
         help="the output file (default: standard output; with --dataset: not kept)",
     )
     arg("--sort", action="store_true", help="sort by coordinate")
-    arg(
-        "--dynamic",
-        action="store_true",
-        help="give reads to the instance with the most room, instead of in turn or in fixed parts",
-    )
     options.add(
         groups[_RECORDS],
         "--records",

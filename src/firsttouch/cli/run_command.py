@@ -63,7 +63,6 @@ class AlignRequest(Struct, frozen=True):
     reference: Path | None = None
     threads: int | None = None
     output_threads: int | None = None
-    dynamic: bool = False
     progress: Literal["text", "none"] | None = None
     budget: float = BUDGET
     tables: tuple[Path, ...] = ()
@@ -411,7 +410,6 @@ class _Task(Struct):
                 self.describe,
                 self.stop,
                 self.uses,
-                dynamic=self.request.dynamic,
                 timeout=self.request.timeout,
                 on_progress=_progress(self.request),
                 messages=messages,

@@ -39,7 +39,6 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
     threads: int | None = None
     output: Path | None = None
     sort: bool = False
-    dynamic: bool = False
     reads_per_thread: int | None = None
     repetitions: int = 1
     counters: bool = False
@@ -145,15 +144,13 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
             raise CannotHere(f"{aligner.name}{NOT_INSTALLED}{error}") from error
         raise
     if request.reads_per_thread:
-        for name in ("output", "dynamic", "checksum", "expect_sha256", "counters"):
+        for name in ("output", "checksum", "expect_sha256", "counters"):
             if getattr(request, name):
                 option = f"--{name.replace('_', '-')}"
                 raise BadInput(f"--reads-per-thread repeats reads to measure throughput: leave {option} out")
     elif not (request.dataset or request.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
     given = request.inputs()
-    if request.dynamic:
-        launch.check_dynamic(aligner, given.mates)
     # Report wrong options before all reads are checked, which takes long.
     scenario = _planned(request, given).scenario(request.scenario)
     launch.check_whole(aligner, scenario)
@@ -171,7 +168,6 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
     )
     work = replace(
         work,
-        dynamic=request.dynamic,
         per_thread=request.reads_per_thread or 0,
         counted=request.counters,
         summed=bool(request.checksum or request.expect_sha256),

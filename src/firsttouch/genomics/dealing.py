@@ -153,11 +153,6 @@ class Feed:
             thread.start()
 
     @property
-    def waiting(self) -> int:
-        """Bytes that wait for the pipe that has the fewest."""
-        return min(self._sizes)
-
-    @property
     def is_left(self) -> bool:
         """Whether the program does not read all that it is given."""
         return any(self._gone)
@@ -234,8 +229,6 @@ class InstanceFiles:
     *are_given*: they are the user's, and nothing is written.
     """
 
-    waiting = 0
-
     def __init__(self, files: Sequence[Path], *, are_given: bool = False) -> None:
         """Create the files."""
         self.files = tuple(files)
@@ -253,7 +246,7 @@ class InstanceFiles:
 
 
 class Dealer:
-    """Gives the parts of the reads to the instances: in turn, or (*dynamic*) to the one with the most room."""
+    """Gives the parts of the reads to the instances in turn."""
 
     def __init__(
         self,
@@ -261,32 +254,22 @@ class Dealer:
         feeds: Sequence[Feed] | Sequence[InstanceFiles],
         expect: Sequence[Callable[[Piece], None]],
         ledger: Ledger,
-        *,
-        dynamic: bool,
     ) -> None:
         """Prepare to deal *pieces* to as many *feeds* as there are instances.
 
         *expect* are called with each piece before the instance can write its alignments.
         """
         self._pieces, self._feeds, self._expect, self._ledger = pieces, feeds, expect, ledger
-        self._dynamic = dynamic
 
     def deal(self) -> None:
         """Deal all parts."""
-        part, instance, begins = -1, -1, True
+        instance, begins = -1, True
         for piece in self._pieces:
             if begins and not piece.is_remainder:
-                part += 1
-                instance = self._choose(part)
+                instance = (instance + 1) % len(self._feeds)
             self._ledger.wait_for_room()
             # What an output will hold must be known before it can be written.
             self._expect[instance](piece)
             self._ledger.add(instance)
             self._feeds[instance].put(piece.data)
             begins = piece.last
-
-    def _choose(self, part: int) -> int:
-        # At first each instance gets a part: some aligners fail on an input without reads.
-        if not self._dynamic or part < len(self._feeds):
-            return part % len(self._feeds)
-        return min(range(len(self._feeds)), key=lambda instance: self._feeds[instance].waiting)

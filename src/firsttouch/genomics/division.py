@@ -22,11 +22,6 @@ PART_BYTES = 1 << 20
 #: Least bytes of a part of any input: bowtie 1.3.1 with several threads loses all reads of an instance that gets
 #: fewer than 16.
 SMALLEST_PART_BYTES = 1 << 15
-#: With dynamic load balancing an instance gets about this many parts or more: it bounds the wait for the last one.
-_PARTS_EACH = 16
-#: Minimum bytes of a part of dynamic load balancing: aligners read their input in portions, and bowtie 1.3.1 with
-#: several threads loses all reads of an input that is smaller than one.
-_LEAST_BYTES = 1 << 16
 
 
 class Division(Struct, frozen=True):
@@ -73,18 +68,6 @@ def static_division(reads: Reads, instances: int) -> Division:
     shares = _differences(round(number * last / instances) for number in range(instances + 1))
     parts = _in_turn(shares, _text_bytes(reads) // instances // PART_BYTES)
     return Division(_records_of(reads, parts))
-
-
-def dynamic_division(reads: Reads, instances: int) -> Division:
-    """Divide *reads* into equal parts for instances that take one whenever they have room (Langmead et al. 2018).
-
-    Raises CannotHere if there are fewer batches than instances.
-    """
-    _require_batches(reads, instances)
-    total, last = _text_bytes(reads), len(reads.batches.records) - 1
-    size = min(PART_BYTES, max(_LEAST_BYTES, total // (_PARTS_EACH * instances)))
-    count = max(instances, min(total // size, last))
-    return Division(_records_of(reads, _differences(round(number * last / count) for number in range(count + 1))))
 
 
 def repeated_division(reads: Reads, instances: int, records: int) -> Division:

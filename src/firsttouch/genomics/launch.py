@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 class Work(Struct, frozen=True):
     """What is aligned: the aligner, its index (prefix) and the reads.
 
-    *dynamic*: dynamic load balancing instead of a static division. *per_thread*: reads (pairs) for each thread,
-    repeated if there are too few; 0: all reads are aligned once. *counted*: every instance runs under perf stat.
-    *summed*: the alignments' checksums are computed; those equal to *reference* are recognized faster. *command*
-    is the user's command that every instance runs, with its own options (None: the aligner's templates).
+    *per_thread*: reads (pairs) for each thread, repeated if there are too few; 0: all reads are aligned once.
+    *counted*: every instance runs under perf stat. *summed*: the sums of the alignments are computed; those equal
+    to *reference* are recognized faster. *command* is the user's command that every instance runs, with its own
+    options (None: the aligner's templates).
     *copies* are those of the index that runs share (None: each run makes its own, if its scenario asks for them).
     *index_cache* is the state of the page cache before each run, one of :data:`index_cache.STATES` (empty: not
     looked at).
@@ -56,7 +56,6 @@ class Work(Struct, frozen=True):
     aligner: Aligner
     index: Path
     reads: Reads
-    dynamic: bool = False
     per_thread: int = 0
     counted: bool = False
     summed: bool = False
@@ -145,15 +144,6 @@ def prepare(
     return Work(aligner, index, checked)
 
 
-def check_dynamic(aligner: Aligner, mates: int) -> None:
-    """Raise BadInput if *aligner* does not allow dynamic load balancing."""
-    if (steps := len(aligner.steps(mates))) > 1:
-        raise BadInput(
-            f"{aligner.name} takes no --dynamic: it runs {steps} programs one after the other, each of which must "
-            "read the same reads, so an instance's part is fixed before it starts; leave --dynamic out"
-        )
-
-
 def check_whole(aligner: Aligner, scenario: Scenario) -> None:
     """Raise BadInput if the aligner's options do not allow the instances of *scenario*."""
     if aligner.whole and scenario.instances > 1:
@@ -176,8 +166,6 @@ def run(
     incomplete, BadInput for wrong reads or an index to which few reads map, and CannotHere for too few reads. An
     error leaves no incomplete output.
     """
-    if work.dynamic:
-        check_dynamic(work.aligner, work.reads.mates)
     place = Path(tempfile.gettempdir())
     if output:
         output.check()
@@ -214,7 +202,6 @@ def run(
             lambda header: sam.describe_program(copies.restored(header), command_line, note),
             stop,
             uses,
-            dynamic=work.dynamic,
             repeated=work.per_thread > 0,
             feeds_all=True,
             timeout=timeout,
@@ -258,8 +245,7 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
     if work.per_thread:
         parts = division.repeated_division(reads, scenario.instances, work.per_thread * scenario.threads)
     elif reads.is_checked:
-        divide = division.dynamic_division if work.dynamic else division.static_division
-        parts = divide(reads, scenario.instances)
+        parts = division.static_division(reads, scenario.instances)
     return ReadStream(
         [[str(file) for file in reads.files]],
         interleaved=reads.interleaved,
@@ -355,7 +341,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             "instances": scenario.instances,
             "threads": scenario.threads,
             "policy": scenario.policy,
-            "division": "dynamic" if work.dynamic else "static",
+            "division": "static",
             "reads": last.alignments.primary,
             "mapped_fraction": last.alignments.mapped_fraction,
             "index_bytes": work.aligner.index_bytes(work.index),

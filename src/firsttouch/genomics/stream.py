@@ -164,7 +164,6 @@ class Run(Struct):
     describe: Callable[[bytes], bytes]
     stop: StopRequest
     uses: Sequence[IndexUse]
-    dynamic: bool = False
     repeated: bool = False
     feeds_all: bool = False
     timeout: float | None = None
@@ -296,7 +295,7 @@ class _Launch:
 
     def _dealer(self, pieces: Iterator[Piece], feeds: Sequence[Feed] | Sequence[InstanceFiles]) -> Dealer:
         expect = [output.want for output in self._outputs]
-        return Dealer(pieces, feeds, expect, self.ledger, dynamic=self._run.dynamic)
+        return Dealer(pieces, feeds, expect, self.ledger)
 
     def _collected(
         self, inputs: Sequence[_Input], step: int, unread: contextlib.ExitStack | None = None
