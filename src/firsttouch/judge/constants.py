@@ -73,8 +73,8 @@ READ_SHARE: Final = 0.86
 #: The least and the largest share that ordinary copies reach on them if each byte is counted once (sc-membench).
 COPY_SHARES: Final = (0.21, 0.4)
 #: The loss beyond which one in a hundred of these hosts lies below hosts of its own model, of other models of its
-#: microarchitecture, and of any other model. They hold for the probe's reads, too: one thread of it reads 1.13 times
-#: as fast as bw_mem (bench/one_host.py; 16 rounds on a busy slice, 0.33 to 2.64). All PUs of a host are not measured.
+#: microarchitecture, and of any other model. They are used for the probe's reads, too: one thread of it reads 1.13
+#: times as fast as bw_mem (bench/one_host.py; median of 16 rounds on a busy slice, from 0.33 to 2.64).
 SHARE_TOLERANCES: Final = {"model": 0.155, "kin": 0.17, "any": 0.25}
 #: The noise of a repetition if none was repeated, with its degrees of freedom.
 PRIOR_NOISE: Final = 0.02
