@@ -17,7 +17,7 @@ export MYPY_CACHE_DIR = $(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CA
 # Tests start thousands of Python processes, some on emulated processors: bytecode is kept, as when installed.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev run images study-programs study blocked-reads test suites compiled-tests lint bench docs paper dist emulate lock clean
+.PHONY: help setup dev release run images study-programs study blocked-reads test suites compiled-tests lint bench docs paper dist emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -98,6 +98,17 @@ dist: dev ## wheels and source archives of firsttouch and of its probe, in dist/
 	    $(BIN)/python -m wheel tags --remove --platform-tag \
 	    manylinux_2_17_$$(uname -m).musllinux_1_1_$$(uname -m) $(or $(OUT),dist)/firsttouch_probe-*-linux_*.whl || \
 	    { cat .cache/dist.log; exit 1; }
+
+# What a release has is built twice: equal bytes show that nothing but the sources is in it.
+release: dev ## wheels, source archives, images' definitions, an SBOM and checksums, built twice and compared (OUT=dist/release)
+	@set -e; out=$(or $(OUT),dist/release); export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); \
+	    for folder in "$$out" "$$out.again"; do \
+	        rm -rf "$$folder"; $(MAKE) --no-print-directory dist OUT="$$folder"; \
+	        git archive HEAD containers | gzip -n >"$$folder/firsttouch-images.tar.gz"; \
+	        $(BIN)/python containers/sbom.py "$$folder"/firsttouch-*.whl setup/requirements.lock >"$$folder/firsttouch.spdx.json"; \
+	        (cd "$$folder" && sha256sum -- * >SHA256SUMS); \
+	    done; \
+	    diff "$$out/SHA256SUMS" "$$out.again/SHA256SUMS"; rm -r "$$out.again"; cat "$$out/SHA256SUMS"
 
 emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test

@@ -207,7 +207,6 @@ def _build_image(origin: build_info.Origin, programs: Programs, base: str, start
     with tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder:
         checkout = Path(folder) / "checkout"
         _copy(checkout, wheels)
-        (checkout / "VERSION").write_text(origin.version + "\n", encoding="utf-8")
         (checkout / "REVISION").write_text(origin.revision + "\n", encoding="utf-8")
         arguments = {
             **_based(build_base),

@@ -14,11 +14,6 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { tail -n 20 "$work/log" >&2; echo "install: $1" >&2; exit 1; }
 
-# hatch-vcs takes the version from Git, which the build image has not.
-if [[ -f $root/VERSION ]]; then
-    SETUPTOOLS_SCM_PRETEND_VERSION=$(<"$root/VERSION")
-    export SETUPTOOLS_SCM_PRETEND_VERSION
-fi
 mkdir -p "$share" "$prefix/bin"
 tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=local.yaml \
     pyproject.toml README.md LICENSE setup src reframe datasets | tar -xf - -C "$share" --no-same-owner
@@ -27,7 +22,7 @@ tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=lo
 pip=("$prefix/venv/bin/python" -m pip --disable-pip-version-check --no-cache-dir -q)
 wheels=$root/wheels
 # Install the run-time packages only, not all that are locked.
-for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e ${share}[report]"; do
+for what in "editables hatchling scikit-build-core" "$root/probe" "-e ${share}[report]"; do
     # shellcheck disable=SC2086  # words
     "${pip[@]}" install --no-index --find-links "$wheels" --no-build-isolation $what >"$work/log" 2>&1 ||
         fail "firsttouch cannot be installed from $wheels"

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
+import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,3 +133,15 @@ def _entry(identifier: str, name: str, version: str) -> dict[str, Any]:
 
 def _relation(element: str, kind: str, related: str) -> dict[str, str]:
     return {"spdxElementId": element, "relationshipType": kind, "relatedSpdxElement": related}
+
+
+def main(wheel: Path, lock: Path, date: int) -> None:
+    """Print the document of a release's wheel, with the locked packages that it is tested with."""
+    listed = re.findall(r"^([a-z0-9._-]+)==(\S+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    contents = [Package("pypi", name, version) for name, version in listed]
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    print(json.dumps(document(wheel, sha256, contents, wheel.name.split("-")[1], date), indent=1))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(os.environ.get("SOURCE_DATE_EPOCH", "0")))

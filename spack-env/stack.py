@@ -35,7 +35,7 @@ SPACK = "1.1"
 #: The operating system of the locks that are kept, as Spack calls it.
 LOCKED_SYSTEM = "debian12"
 #: The packages of this checkout, with their versions.
-OURS = {"firsttouch": "0.1.0", "firsttouch-probe": "1.0.0"}
+OURS = {"firsttouch": "1.0.0", "firsttouch-probe": "1.0.0"}
 #: Packages without a source: parts of Spack itself, and this checkout.
 NO_SOURCE = {"compiler-wrapper", "gcc-runtime", "python-venv", *OURS}
 #: Placeholder for the path of this checkout in the lock files that are kept.

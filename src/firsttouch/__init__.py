@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from firsttouch.scenarios.placement import plan
     from firsttouch.systems.definition import load as load_system
 
-    #: From Git's tags, as of the installation. It is read at its first use: main() handles interrupts by then.
+    #: As pyproject.toml states it. It is read at its first use: main() handles interrupts by then.
     __version__: str
 else:
     #: Public name -> its module, and its name there.

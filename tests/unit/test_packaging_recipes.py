@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: What a complete installation needs, which all recipes make.
 EXTRA = PROJECT["project"]["optional-dependencies"]["report"]
 NEEDED = [*PROJECT["project"]["dependencies"], *EXTRA]
-RELEASE = PROJECT["tool"]["hatch"]["version"]["fallback-version"]
+RELEASE = PROJECT["project"]["version"]
 LMOD = Path("/usr/share/lmod/lmod/libexec/lmod")
 MODULES = shutil.which("modulecmd.tcl", path="/usr/share/modules/libexec:/usr/lib/x86_64-linux-gnu")
 

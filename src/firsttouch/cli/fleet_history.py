@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, did_you_mean, first_of
 from firsttouch.fleet import verdict_log
-from firsttouch.fleet.verdict_log import Offender
-from firsttouch.judge.history import FEWEST_SESSIONS, Change, changes
-from firsttouch.judge.judging import judged
 from firsttouch.report import inputs
-from firsttouch.report.document import Table
-from firsttouch.report.fleet.history import change_table
 from firsttouch.systems.definition import Undescribed
 from firsttouch.units import day, iso
+
+if TYPE_CHECKING:
+    from firsttouch.fleet.verdict_log import Offender
+    from firsttouch.judge.history import Change
 
 #: Rows of a table (--json has all), and parts in a message.
 _SHOWN, _NAMED = 40, 5
@@ -42,6 +42,9 @@ def register(add_action: options.AddAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables, or the document."""
+    from firsttouch.judge.history import changes  # noqa: PLC0415 - the light installation has its help
+    from firsttouch.judge.judging import judged  # noqa: PLC0415
+
     listed: list[Change] = []
     gathered = inputs.gather(args.records) if args.records else None
     if gathered is not None:
@@ -75,7 +78,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _texts(listed: Sequence[Change] | None, offenders: Sequence[Offender]) -> Iterator[str]:
-    from firsttouch.report import forms  # noqa: PLC0415 - loads templates
+    from firsttouch.judge.history import FEWEST_SESSIONS  # noqa: PLC0415 - see run
+    from firsttouch.report import forms  # noqa: PLC0415
+    from firsttouch.report.document import Table  # noqa: PLC0415
+    from firsttouch.report.fleet.history import change_table  # noqa: PLC0415
 
     if listed:
         yield forms.terminal(change_table(listed), widths=[24, 24, 44, 10, 14, 14, 40], most=_SHOWN)

@@ -13,9 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from msgspec import Struct, field
 
 from firsttouch.errors import first_of
@@ -23,6 +22,9 @@ from firsttouch.host.configuration import MODULE
 from firsttouch.judge.verdict import Divided, natural
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record, to_frame
+
+if TYPE_CHECKING:
+    import polars as pl
 
 CHECK, METRIC = "configuration", "settings"
 #: The columns of a table of records that are read.
@@ -122,6 +124,8 @@ def changes(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
     time (ms since 1970) and parameters (JSON; null for those of the row before). All times are kept: a
     configuration of another source may be of a time between them.
     """
+    import polars as pl  # noqa: PLC0415 - a large import
+
     if not isinstance(source, pl.DataFrame):
         source = to_frame(record for record in source if record.check == CHECK)
     if "check" in source.columns:

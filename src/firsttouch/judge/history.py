@@ -13,10 +13,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -34,6 +33,9 @@ from firsttouch.judge.statistics import chance_of_change
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import GAP
 from firsttouch.units import day, iso
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: The fewest sessions on each side of a change.
 FEWEST_SESSIONS = 3
@@ -125,6 +127,8 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
     is the loss, ``strength`` it in standard deviations, ``chance`` the probability that chance makes it, ``of``
     the number of hosts that have the part.
     """
+    import polars as pl  # noqa: PLC0415 - a large import
+
     timeline, losses = judged.prepared.timeline, judged.prepared.losses
     measured = np.flatnonzero(np.isfinite(losses.loss) & sessions.current)
     host, values = sessions.host[measured], losses.loss[measured]
@@ -155,6 +159,8 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
 
 def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> Iterator[pl.DataFrame]:
     """Yield the changes that hosts have together, and each that one host certainly has."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
     steps = steps.with_row_index()
     together: list[int] = []
     for sign in (1, -1):

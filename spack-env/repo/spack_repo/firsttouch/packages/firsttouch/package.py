@@ -19,11 +19,10 @@ class Firsttouch(PythonPackage):
     license("Apache-2.0")
 
     # The environment's `develop` section uses the checkout as it is. Without it, this version is the state in Git.
-    version("0.1.0", git=Path(__file__).resolve().parents[6].as_uri())
+    version("1.0.0", git=Path(__file__).resolve().parents[6].as_uri())
 
     depends_on("python@3.11:", type=("build", "run"))
     depends_on("py-hatchling", type="build")
-    depends_on("py-hatch-vcs@0.5:", type="build")
     with default_args(type=("build", "run")):
         depends_on("py-archspec@0.2:")
         depends_on("py-clustershell@1.9:")
