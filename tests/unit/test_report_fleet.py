@@ -513,3 +513,31 @@ class TestCompare:
         assert (change.word, change.before, change.after) == ("worse", 0.0, 2.0)
         assert sorted(change.unlike) == [("n17", 1.0), ("n18", 1.0), ("n19", 1.0)]
         assert [host.name for host in compared.changed] == ["n17", "n18", "n19"]
+
+    @pytest.mark.parametrize(
+        ("check", "metric", "other"),
+        [
+            ("correctness", "wrong_answers", {"program": "q"}),
+            ("cores", "slow_cores", {"program": "p", "measured_pus": "0-3"}),
+        ],
+    )
+    def test_events_that_name_their_pu_are_compared_with_none(self, check, metric, other):
+        """The record of a fault has parameters (its PU) that records without a fault do not have."""
+
+        def table(*parameters, count):
+            records = [
+                Record(check, metric, "1", "lower", (count * ("pu" in p),), p, host=host, system="s")
+                for host, p in zip(("n1", "n2"), parameters, strict=True)
+            ]
+            return samples_table.of_records(records)
+
+        good = {"program": "p"}
+        healthy, faulty = table(good, good, count=0.0), table(good, {**good, "pu": 7}, count=3.0)
+        worse, better = compare(healthy, faulty), compare(faulty, healthy)
+        for compared, *expected in ((worse, "worse", 0.0, 3.0), (better, "better", 3.0, 0.0)):
+            change = compared.changes[0]
+            assert [change.word, change.before, change.after] == expected
+        assert [host.name for host in worse.changed] == [host.name for host in better.changed] == ["n2"]
+        # Another program or other PUs do not show that the fault is gone.
+        changes = compare(faulty, table(good, other, count=0.0)).changes
+        assert {change.word for change in changes} == {"unchanged"}

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.judge import event_limits, questions
 from firsttouch.judge.constants import (
@@ -123,17 +124,20 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     """Compare the valid samples of two campaigns."""
     shared = sorted({*before.hosts} & {*after.hosts})
     tables = [(t, Sessions.of(t), np.searchsorted(t.hosts, shared)) for t in (before, after)]
-    numbers = {(case.system, case.key): number for number, case in enumerate(after.cases)}
+    numbers = [{(case.system, case.key): n for n, case in enumerate(t.cases)} for t in (before, after)]
     lost: dict[str, list[Case]] = {}
     new: dict[str, list[Case]] = {}
     pairs: list[tuple[Case, Sequence[_Side]]] = []
-    alone = []
-    for number, case in enumerate(before.cases):
-        other = numbers.pop((case.system, case.key), None)
-        sides = [_side(*t, n) for t, n in zip(tables, (number, other), strict=True) if n is not None]
-        had, has = (np.isfinite(side.value) for side in (sides[0], sides[-1]))
-        if other is None or not (had & has).any():
-            alone.append(case.title)
+    alone: tuple[list[str], list[str]] = ([], [])
+    for key in {**numbers[0], **numbers[1]}:
+        places = [of_side.get(key) for of_side in numbers]
+        case = next(t[0].cases[n] for t, n in zip(tables, places, strict=True) if n is not None)
+        sides = [_side(*t, n) for t, n in zip(tables, places, strict=True)]
+        if limit := event_limits.limit_of(case):
+            sides = _with_zeros(case, limit.most, sides, after, tables[1][2])
+        had, has = (np.isfinite(side.value) for side in sides)
+        if not (had & has).any():
+            alone[places[0] is None].append(case.title)
             continue
         for by_host, is_changed in ((lost, had & ~has), (new, has & ~had)):
             for host in np.flatnonzero(is_changed).tolist():
@@ -155,12 +159,23 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         changed=_hosts(changes, lost, new),
         busy=[shared[host] for host in np.flatnonzero(is_busy).tolist()],
         hosts_of_one=(sorted({*before.hosts} - {*shared}), sorted({*after.hosts} - {*shared})),
-        cases_of_one=(alone, [after.cases[number].title for number in numbers.values()]),
+        cases_of_one=alone,
     )
 
 
-def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -> _Side:
-    """Return the values of a case on *hosts* (numbers), as one of *samples*."""
+def _with_zeros(case: Case, most: float, sides: Sequence[_Side], after: SamplesTable, hosts: Ints) -> list[_Side]:
+    """Return *sides* with 0 where only the other one has more events than *most*, if *after* would show them."""
+    cases = [number for number, other in enumerate(after.cases) if event_limits.would_count(other, case)]
+    is_counted = np.isin(hosts, [host for number in cases for host in after.good(number)[2].tolist()])
+    had, has = (side.value for side in sides)
+    gaps = (np.isnan(had) & (has > most), np.isnan(has) & (had > most) & is_counted)
+    return [replace(s, value=np.where(gap, 0.0, s.value)) for s, gap in zip(sides, gaps, strict=True)]
+
+
+def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | None) -> _Side:
+    """Return the values of a case, None if *samples* have no such case, on *hosts* (numbers)."""
+    if number is None:
+        return _Side(np.full(len(hosts), np.nan), np.zeros(len(hosts)), np.zeros(len(hosts), dtype=np.bool_))
     case, count = samples.cases[number], sessions.hosts
     values, counts, which = samples.good(number)
     value = np.full(count, np.nan)
@@ -234,7 +249,7 @@ def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Change
     was, now, size = (float(np.median(values[shown])) for values in (before, after, sizes))
     low, high, p = float(sizes.min()), float(sizes.max()), float(not chosen.any())
     word: Word = _word(case, is_worse=bool(is_worse.any())) if chosen.any() else "unchanged"
-    return Change(case, len(both), was, now, size, low, high, p, [] if chosen.all() else unlike, word)
+    return Change(case, len(both), was, now, size, low, high, p, unlike if limit or not chosen.all() else [], word)
 
 
 def _measured(

@@ -122,6 +122,14 @@ def _has_measured(case: Case, other: Case) -> bool:
     return pu is None or pus is None or pu in parse_list(pus)
 
 
+def would_count(case: Case, other: Case) -> bool:
+    """Return whether records of *case* would show the events of the *other* case, of whichever PU and bits."""
+    if (case.system, case.check, case.metric) != (other.system, other.check, other.metric):
+        return False
+    differ = {name for name, value in case.parameters.items() if other.parameters.get(name, value) != value}
+    return differ <= {"pu", "bits", "measured_pus"} and _has_measured(case, other)
+
+
 def reference(case: Case, limit: Limit) -> Reference:
     """Return the *limit* of a case as a reference."""
     return Reference(case.check, case.metric, case.parameters, limit.most, None, 0.0, case.unit, "metrics.toml", 0)
