@@ -72,7 +72,7 @@ def test_policies_and_causes_of_site_and_user_are_added_and_replace(own, capsys)
     user, site = own
     (site / "policies.toml").write_text(OWN % ("ours", "site") + OWN % ("interleave", "site"))
     (user / "policies.toml").write_text(OWN % ("ours", "user"))
-    (site / "causes.toml").write_text('[[cause]]\nname = "ours"\ntext = "t"\nfails = "health"\n')
+    (site / "causes.toml").write_text('[[cause]]\nname = "ours"\ntext = "t"\nmetrics = ["health.*"]\n')
     assert policies.policy("ours").title == "user"
     assert policies.policy("interleave").title == "site"
     assert policies.policy("original").title not in {"site", "user"}
