@@ -223,6 +223,26 @@ class TestSiblings:
         assert failed(of_hosts[f"n{bad}"]) == {"memory of bank 0"}
 
 
+class TestNewestSession:
+    """A loss in the newest session alone is the host's present state: older good sessions do not hide it."""
+
+    @pytest.mark.parametrize("sessions", [2, 3, 4, 5])
+    def test_a_fleet_does_not_let_it_pass(self, sessions):
+        of_hosts = verdicts(Model(sessions=sessions, fault=memory(0.3, bank=1, since=sessions - 1)).records())
+        assert of_hosts["n0"].verdict in {"suspect", "fail", *(["undecided"] if sessions < 4 else [])}
+        assert any("bank 1" in part.part and part.loss > 0.1 for part in of_hosts["n0"].parts)
+        assert words(of_hosts, "n0") == {"pass"}
+
+    @pytest.mark.parametrize("sessions", [2, 4, 6])
+    def test_a_reference_fails_it(self, tmp_path, sessions):
+        entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "40 GB/s", "source": "order"}
+        place = {"parameters": {"pu_nodes": [1], "bank": 1}, "tolerance": {"lower": "-10 %"}}
+        system = system_of(tmp_path, entry | place)
+        bad = Model(1, sessions=sessions, fault=memory(0.3, bank=1, since=sessions - 1)).records()
+        assert verdicts(bad, system)["n0"].verdict == "fail"
+        assert verdicts(Model(1, sessions=sessions).records(), system)["n0"].verdict != "fail"
+
+
 class TestBlind:
     HELP = "and a pass needs 20 %: a reference, more hosts or more sessions would help"
 

@@ -40,7 +40,7 @@ from firsttouch.judge.findings import (
     UNDECIDED,
     Findings,
 )
-from firsttouch.judge.groups import Bools, Floats, Ints, group_medians
+from firsttouch.judge.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.parts import Series
 from firsttouch.judge.questions import Update
@@ -301,13 +301,20 @@ class _Judging:
         if reference is not None:
             by[may_judge & (words == PASS)] = SYSTEM
         values, now = samples.value[rows], self._findings.counts_now[rows]
+        # What the newest session alone shows, older good sessions do not hide.
+        session, is_outside = samples.sessions_of_rows[rows], out_of_limits(values, case.better, stated)[0]
+        newest = now & (session == np.repeat(session[begins + counts - 1], counts))
+        of_newest = group_sums(newest, begins)
+        is_bad_now = (of_newest > 1) & (group_sums(newest & is_outside, begins) == of_newest)
+        now &= newest | ~np.repeat(is_bad_now, counts)
+        self._findings.counts_now[rows] = now
         n = np.add.reduceat(now.astype(np.int64), begins)
         may_judge &= n > 0
         median = np.full(len(counts), np.nan)
         median[n > 0] = group_medians(values[now], n[n > 0])
         with np.errstate(all="ignore"):
             bad, good = out_of_limits(median, case.better, stated)
-            outside = np.add.reduceat(now & out_of_limits(values, case.better, stated)[0], begins, dtype=np.int64)
+            outside = group_sums(now & is_outside, begins)
             logs = np.where(now, np.log(np.maximum(values, 1e-300)), 0.0)
             squares = np.add.reduceat(logs**2, begins) - np.add.reduceat(logs, begins) ** 2 / n
             # The noise of a repetition: that of the reference or the prior, with what the host shows.

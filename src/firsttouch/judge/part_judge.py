@@ -253,7 +253,7 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
     changes = _changes(timeline, losses.loss, sessions)
     updates = questions.updates(timeline, sessions, changes) if fleet else []
-    awaiting, sudden, latest = _awaiting(timeline, newest, tests, updates)
+    awaiting, sudden, latest = _awaiting(timeline, losses.loss, sessions, newest, tests, updates)
     counted[newest[awaiting]] = False
     updates += [latest] if fleet and latest else []
     return Prepared(losses, timeline, noise, least, counted, newest, awaiting, sudden, changes, updates)
@@ -382,14 +382,19 @@ def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise
     return newest
 
 
-def _awaiting(
-    timeline: Stretches, newest: Ints, tests: float, updated: Sequence[Update]
+def _awaiting(  # noqa: PLR0917
+    timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float, updated: Sequence[Update]
 ) -> tuple[Bools, Bools, Update | None]:
-    """Return the hosts that were stable, and are bad in their *newest* session only, beyond an update.
+    """Return the hosts that are bad in their *newest* session only, beyond an update.
 
-    Which of them are far beyond their limit follows, and the update of the newest session.
+    Which of them were stable and are far beyond their limit follows, and the update of the newest session.
     """
-    change = np.where(timeline.size > STABLE_SESSIONS, timeline.last - timeline.level, np.nan)
+    is_stable, place = timeline.size > STABLE_SESSIONS, np.arange(len(loss))
+    is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
+    is_earlier &= place >= timeline.begin[sessions.host]
+    earlier = levels.of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
+    of_few = np.where(newest >= 0, loss[newest], np.nan) - earlier
+    change = np.where(is_stable, timeline.last - timeline.level, of_few)
     deviation = timeline.noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
@@ -404,11 +409,12 @@ def _awaiting(
             usual = float(np.median(change[is_bad]))
             common.append(usual)
             hosts = np.flatnonzero(is_bad & (change < 2 * usual))
-            sessions = newest[hosts]
-            latest = Update(hosts, usual, float(change[hosts].std()), int(sessions.min()), int(sessions.max()))
+            first, last = int(newest[hosts].min()), int(newest[hosts].max())
+            latest = Update(hosts, usual, float(change[hosts].std()), first, last)
         beyond = change - max(common)
         is_bad &= beyond > limit
-        is_sudden = is_bad & is_rare & (beyond > np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS))
+        timeline.last[is_bad] = (timeline.level + change)[is_bad]
+        is_sudden = is_bad & is_stable & is_rare & (beyond > np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS))
     return is_bad, is_sudden, latest
 
 
