@@ -239,6 +239,25 @@ def test_lines_and_stores_are_read_together(tmp_path):
         store.find([tmp_path / "st" / "records.parquet"])
 
 
+def test_all_files_of_records_in_a_folder_are_read_and_no_journals(tmp_path):
+    for number, name in enumerate(("records.jsonl", "n2.jsonl", "task.0.jsonl")):
+        schema.append(tmp_path / "a" / name, some(f"n{number}", 1))
+    (tmp_path / "a" / "actions.jsonl").write_text(
+        '{"id": "1", "what": "hold", "reason": "\\"check\\" \\"metric\\""}\n'
+    )
+    (tmp_path / "a" / "link.jsonl").symlink_to("/proc/self/status")
+    ignored = []
+    files = store.find([tmp_path], ignored.append)
+    assert [file.name for file in files.lines] == ["n2.jsonl", "records.jsonl", "task.0.jsonl"]
+    assert [unread.error.file for unread in ignored] == [tmp_path / "a" / "link.jsonl"]
+    damaged = tmp_path / "a" / "n2.jsonl"
+    damaged.write_text("{\n" + damaged.read_text())
+    unread = []
+    tables = list(store.batches(files, READ, unread.append))
+    assert [*map(str, unread)] == [f"{damaged}:1: not JSON: Expecting property name enclosed in double quotes"]
+    assert sorted({host for table in tables for host in table["host"]}) == ["n0", "n1", "n2"]
+
+
 def test_links_to_folders_are_followed_and_each_folder_is_read_once(tmp_path):
     store.append(tmp_path / "given" / "a", some("n1", 1))
     store.append(tmp_path / "elsewhere" / "b", some("n2", 2))

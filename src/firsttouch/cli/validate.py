@@ -27,7 +27,7 @@ _DETAILED = frozenset(["fail", "invalid", "suspect"])
 #: Hosts that a message names.
 _NAMED = 4
 EXAMPLES = """\
-  firsttouch validate --system amd-opteron results/               all records.jsonl below a folder
+  firsttouch validate --system amd-opteron results/               all records below a folder
   firsttouch validate --system amd-opteron reports/out/campaigns/validate-77
   firsttouch validate --system amd-opteron n1.jsonl n2.jsonl --json
   firsttouch validate --system amd-opteron store/                 a store that hosts append to (Parquet)

@@ -260,6 +260,8 @@ LINES, CAMPAIGN = "records.jsonl", "campaign.json"
 ROWS = 1 << 19
 #: About how many bytes of a file these are.
 _BYTES = 16 << 20
+#: The bytes of a file in which a record shows.
+_BEGIN = 1 << 16
 #: Called for a file with records that cannot be read.
 OnUnread = Callable[[Unread], object]
 
@@ -284,11 +286,11 @@ def refuse(unread: Unread) -> None:
 def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
-    In a folder these are all records.jsonl and files of stores. Links to folders are followed, each folder once,
-    but neither into /proc nor those of strangers (:class:`_Rights`). A folder with a campaign.json is a campaign,
-    which lists its own records. A path to a file, or to a pipe, has JSON lines; a pipe is read at once. Raises
-    BadInput for a missing path, for a single file of a store and for devices. *on_unread* is called for folders,
-    and entries below them, that cannot be read or are ignored.
+    In a folder these are all files of stores, records.jsonl, and other ``*.jsonl`` with records. Links to folders
+    are followed, each folder once, but neither into /proc nor those of strangers (:class:`_Rights`). A folder with
+    a campaign.json is a campaign, which lists its own records. A path to a file, or to a pipe, has JSON lines; a
+    pipe is read at once. Raises BadInput for a missing path, for a single file of a store and for devices.
+    *on_unread* is called for folders, and entries below them, that cannot be read or are ignored.
     """
     sessions: dict[Path, None] = {}
     lines: dict[Path, None] = {}
@@ -324,13 +326,24 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
                 below.clear()
                 continue
             below[:] = [name for name in below if rights.may_read(folder / name, on_unread)]
-            if LINES in names and (folder / LINES).is_file() and rights.may_read(folder / LINES, on_unread):
-                lines[folder / LINES] = None
+            files = sorted(folder / name for name in names if name.endswith(".jsonl"))
+            readable = [f for f in files if f.is_file() and rights.may_read(f, on_unread)]
+            lines.update(dict.fromkeys(filter(_may_hold_records, readable)))
             if any(map(NAME.fullmatch, names)):
                 sessions.update(dict.fromkeys(files_of(folder, rights, on_unread)))
     for folder in {f.parent for f in sessions if not _is_utf8(f)}:
         on_unread(Unread(BadInput("a store whose path is not UTF-8 cannot be read: rename it", file=folder)))
     return Sources([f for f in sessions if _is_utf8(f)], list(lines), list(campaigns), piped)
+
+
+def _may_hold_records(file: Path) -> bool:
+    """Return whether records are read from a file in a folder: unlike journals and logs, it begins with some."""
+    try:
+        with file.open("rb") as stream:
+            begin = stream.read(_BEGIN)
+    except OSError:  # it is named when it is read
+        return True
+    return file.name == LINES or (b'"check"' in begin and b'"metric"' in begin)
 
 
 def _walk(
