@@ -229,8 +229,11 @@ class TestNewestSession:
     @pytest.mark.parametrize("sessions", [2, 3, 4, 5])
     def test_a_fleet_does_not_let_it_pass(self, sessions):
         of_hosts = verdicts(Model(sessions=sessions, fault=memory(0.3, bank=1, since=sessions - 1)).records())
-        assert of_hosts["n0"].verdict in {"suspect", "fail", *(["undecided"] if sessions < 4 else [])}
-        assert any("bank 1" in part.part and part.loss > 0.1 for part in of_hosts["n0"].parts)
+        if sessions < 4:  # the change itself makes most of the noise that is known
+            assert of_hosts["n0"].verdict != "pass"
+        else:
+            assert of_hosts["n0"].verdict in {"suspect", "fail"}
+            assert any("bank 1" in part.part and part.loss > 0.1 for part in of_hosts["n0"].parts)
         assert words(of_hosts, "n0") == {"pass"}
 
     @pytest.mark.parametrize("sessions", [2, 4, 6])
