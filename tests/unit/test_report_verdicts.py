@@ -8,7 +8,8 @@ import pytest
 from test_verdict import LIMITS, rates, system_of
 
 from firsttouch.judge.judging import judge
-from firsttouch.report import pages
+from firsttouch.judge.verdict import Expectation, HostVerdict
+from firsttouch.report import pages, verdicts
 
 
 @pytest.fixture
@@ -55,3 +56,28 @@ def test_without_verdicts_there_is_no_such_table(tmp_path):
     assert "Verdicts" not in page
     assert re.search("Verdict of [^<]+: not judged", page)
     assert "Verdict" not in (tmp_path / "summary.md").read_text()
+
+
+def expectation(part, answer, kind="latency"):
+    return Expectation(part, kind, answer, "why", 2.0, 1.0, 1.0, "ns")
+
+
+@pytest.mark.parametrize(
+    ("parts", "advice"),
+    [
+        (("link from NUMA 0 to bank 1", "caches of NUMA 0", "caches of NUMA 1"), "Measure it again."),
+        (("link from NUMA 0 to bank 1", "caches of NUMA 0", "memory of bank 1"), "memory modules and firmware."),
+        (
+            ("link from NUMA 0 to bank 1", "modules of package 0", "caches of NUMA 1"),
+            "memory modules and firmware.",
+        ),
+    ],
+)
+def test_a_card_names_low_parts_first_and_counts_the_others(parts, advice):
+    low = [expectation(part, "low") for part in parts]
+    unknown = [expectation(f"memory of bank {bank}", "unknown", "bandwidth") for bank in range(2)]
+    text = verdicts.answered(HostVerdict("n1", "s", (), 0, (), expected=(*unknown, *low)))
+    assert text.count(", low") == 3
+    assert ", unknown" not in text
+    assert "And 2 more." in text
+    assert text.endswith(advice)

@@ -95,7 +95,7 @@ def _fold(verdict: HostVerdict, key: str, page: str, complete: str) -> Fold:
 #: The verdict whose colour and sign an answer has.
 _LIKE: Mapping[str, Word] = {"as expected": "pass", "low": "suspect", "unknown": "undecided"}
 #: What to do next about a low part.
-_AGAIN = "Measure it again; if it stays low, look at its memory modules and firmware"
+_AGAIN, _MODULES = "Measure it again", "; if it stays low, look at its memory modules and firmware"
 
 
 def answered(verdict: HostVerdict) -> str:
@@ -104,7 +104,12 @@ def answered(verdict: HostVerdict) -> str:
     if first is None:
         return "Neither its bandwidth nor its latency was measured."
     others = [e for e in verdict.expected if e.answer != "as expected" and e is not first]
-    texts = [first.text(), *(e.text() for e in others[:_OTHERS]), *([_AGAIN] if first.answer == "low" else [])]
+    others.sort(key=lambda e: e.answer != "low")
+    texts = [e.text() for e in (first, *others[:_OTHERS])]
+    texts += [f"and {len(others) - _OTHERS} more"] if len(others) > _OTHERS else []
+    if first.answer == "low":
+        low = {e.part.split()[0] for e in (first, *others) if (e.answer, e.kind == "count") == ("low", False)}
+        texts.append(_AGAIN + _MODULES * bool(low & {"memory", "modules"}))
     return ". ".join(f"{text[0].upper()}{text[1:]}" for text in texts) + "."
 
 
