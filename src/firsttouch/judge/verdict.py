@@ -73,8 +73,8 @@ class PartFinding(Struct, frozen=True):
 
     *loss* is what the part lost compared with *question* (its siblings, its own level, what was promised), *limit*
     the loss beyond which a good host is not, and *sight* the smallest loss that would have been seen (logarithms).
-    It rests on *sessions* and *repetitions*, and began at *since* (a date; "": unknown). *note* says what else
-    the word rests on.
+    It rests on *sessions* and *repetitions* (0: unknown), and began at *since* (a date; "": unknown). *note* says
+    what else the word rests on.
     """
 
     part: str
@@ -97,12 +97,11 @@ class PartFinding(Struct, frozen=True):
         loss, limit = (100 * as_fraction(value) for value in (self.loss, self.limit))
         times = f"{self.sessions} session{'s' * (self.sessions != 1)}"
         times += f" of {self.repetitions} repetition{'s' * (self.repetitions != 1)}"
-        parts = [f"{self.part}: {self.kind} {loss:.1f} % worse than {self.question}", times]
+        parts = [f"{self.part}: {self.kind} {loss:.1f} % worse than {self.question}"]
         if math.isfinite(self.limit):
             parts[0] += f" ({'limit' if self.word == 'fail' else 'fails beyond'} {limit:.1f} %)"
-        if self.since:
-            parts.append(f"since {self.since}")
-        return ", ".join([*parts, *([self.note] if self.note else [])])
+        since = f"since {self.since}" if self.since else ""
+        return ", ".join(filter(None, [*parts, times if self.sessions else "", since, self.note]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; losses are fractions."""
@@ -170,18 +169,8 @@ class Expectation(Struct, frozen=True):
         """Return the finding that a low part is: suspect, as an expectation fails nobody."""
         loss = math.log(self.expected / self.reaches) * (-1 if self.kind == "latency" else 1)
         series = f"{self.part.split()[0]} {self.kind}"
-        return PartFinding(
-            *(self.part, self.kind),
-            word="suspect",
-            question="expected",
-            loss=loss,
-            limit=math.inf,
-            sight=math.inf,
-            sessions=1,
-            repetitions=1,
-            note=self.basis,
-            series=series,
-        )
+        rests = (loss, math.inf, math.inf, 0, 0)
+        return PartFinding(self.part, self.kind, "suspect", "expected", *rests, note=self.basis, series=series)
 
 
 def answer(expectations: Iterable[Expectation]) -> Answer:
