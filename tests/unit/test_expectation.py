@@ -17,7 +17,7 @@ from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import judged
-from firsttouch.judge.verdict import answer
+from firsttouch.judge.verdict import answer, deciding
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report.writing import write_report
@@ -150,6 +150,27 @@ def test_the_first_page_answers(tmp_path, rate, card, sentence):
     assert f">{card}</h2>" in page
     assert sentence in page
     assert "Verdicts:" not in page
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "case", "text"),
+    [
+        ("correctness", "wrong_answers", {"work": "integer"}, "wrong answers, work integer, pu 5"),
+        ("cores", "slow_cores", {"measured_pus": "0-15"}, "slow cores, pu 5"),
+    ],
+)
+def test_a_count_beyond_its_limit_is_low_before_anything_else(check, metric, case, text):
+    host = verdict(MODULES_8, theory(204.8), reads(110), record(check, metric, "1", 3, "lower", pu=5, **case))
+    assert deciding(host.expected).text().startswith(f"{text}: count 3, low (limit 0)")
+    assert host.verdict == "fail"
+    assert len(host.parts) == 1  # its own finding states the count
+    good = verdict(MODULES_8, theory(204.8), reads(150), record(check, metric, "1", 0, "lower", **case))
+    assert answer(good.expected) == "as expected"
+
+
+def test_a_low_part_names_no_repetitions():
+    (part,) = verdict(MODULES_8, theory(204.8), reads(110)).parts
+    assert "repetition" not in part.text()
 
 
 def latency(size, ns, nodes=0, bank=0):

@@ -46,7 +46,7 @@ from firsttouch.judge.parts import Series
 from firsttouch.judge.questions import Update
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
-from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding, natural
+from firsttouch.judge.verdict import ORDER, Divided, Expectation, HostVerdict, PartFinding, natural
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
@@ -109,9 +109,22 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
         settings = configurations[host].settings if host in configurations else {}
         facts = findings.system.facts
         expected = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
-        findings.expected[number] = expected
+        findings.expected[number] = (*_beyond_limits(findings, host), *expected)
         if low := [e.finding() for e in expected if e.answer == "low"]:
             findings.parts.setdefault(number, []).extend(low)
+
+
+def _beyond_limits(findings: Findings, host: str) -> Iterator[Expectation]:
+    """Yield the counts of a host that are beyond their limits, which its findings state, too."""
+    samples = findings.samples
+    for group in findings.groups(host).tolist():
+        case = samples.cases[samples.case[group]]
+        limit = event_limits.limit_of(case)
+        if limit and findings.words[group] in {SUSPECT, FAIL}:
+            rows = samples.rows_of(slice(group, group + 1))
+            total = float(samples.value[rows][findings.counts_now[rows]].sum())
+            basis = f"counted while it was measured{', the limit is per hour' if limit.per_hour else ''}"
+            yield Expectation(case.title, "count", "low", basis, total, limit.most, limit.most, "1")
 
 
 def explain(findings: Findings, host: int) -> list[PartFinding]:
