@@ -35,6 +35,12 @@ def reads(rate, bank=0, **given):
     return record("loaded_latency", "peak_bandwidth", "GB/s", rate, **case, threads=16, **given)
 
 
+def stores(rate):
+    """Return the record of ordinary copies (GB/s) of bank 0 by all PUs of its NUMA node."""
+    case = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "kernel": "copy", "stores": "ordinary"}
+    return record("bandwidth", "copy_bandwidth", "GB/s", rate, **case, threads=16)
+
+
 def record(check, metric, unit, value, better="higher", **parameters):
     time = "2026-01-01T00:00:01+00:00"
     return Record(check, metric, unit, better, (float(value),), parameters, host="n1", system="s", time=time)
@@ -92,6 +98,11 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
         ),
         pytest.param(
             [configuration(), reads(150)], "as expected", "with the fastest modules", id="processor-alone"
+        ),
+        pytest.param([MODULES_8, theory(204.8), reads(208)], "as expected", "of 205 GB/s", id="rounded"),
+        pytest.param([MODULES_8, theory(204.8), reads(210)], "unknown", "a wrong measurement", id="too-fast"),
+        pytest.param(
+            [MODULES_8, theory(204.8), stores(150)], "as expected", "of 205 GB/s", id="stores-without-reads"
         ),
         pytest.param([configuration(), reads(100)], "unknown", "as root once", id="perhaps-few-modules"),
         pytest.param(

@@ -46,6 +46,9 @@ _ROOT = "run it as root once, as the modules cannot be read"
 _NO_RATE = "measure the bandwidth of all PUs of its NUMA node"
 _NO_MODEL = "no file of systems/processors describes the processor"
 _IDLE = "measure it again when the host is idle"
+_IMPOSSIBLE = "faster than its modules can be: a wrong measurement or theory"
+#: What a bandwidth may exceed its theory by, as both are rounded.
+_ROUNDING = 1.02
 #: Bytes that STREAM counts of those that a kernel moves with ordinary stores, which read each line first.
 _COUNTED = {"copy": 2 / 3, "scale": 2 / 3, "add": 3 / 4, "triad": 3 / 4}
 
@@ -176,12 +179,12 @@ class _Host:
         best = {b: [m for _, m in of if m.reads > 0] for b, of in sorted(self._banks.items())}
         if self._totals and not any(best.values()):
             total = max(self._totals, key=lambda m: m.value)
-            yield self._bandwidth("memory of all banks", total.value, total), [total]
+            yield self._bandwidth("memory of all banks", total.value, total.value, total), [total]
             return
         for bank, measured in best.items():
             fastest = max(measured, key=lambda m: m.reads, default=None)
-            reaches = fastest.reads if fastest else math.nan
-            yield self._bandwidth(f"memory of bank {bank}", reaches), [fastest] if fastest else ()
+            rates = (fastest.reads, max(m.value for m in measured)) if fastest else (math.nan, math.nan)
+            yield self._bandwidth(f"memory of bank {bank}", *rates), [fastest] if fastest else ()
 
     def _from_ratios(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         yield from self._twins(
@@ -198,8 +201,11 @@ class _Host:
     # ------------------------------------------------------------------
     # From sources
 
-    def _bandwidth(self, part: str, reaches: float, total: _Measured | None = None) -> Expectation:
-        """Return what a bank should reach (GB/s, as reads), or all banks in the *total* that a program reports."""
+    def _bandwidth(self, part: str, reaches: float, counted: float, total: _Measured | None = None) -> Expectation:
+        """Return what a bank should reach (GB/s, as reads), or all banks in the *total* that a program reports.
+
+        *counted* (GB/s) has no reads that stores may cause.
+        """
 
         def unknown(basis: str, needs: str = "") -> Expectation:
             return Expectation(part, "bandwidth", "unknown", basis, reaches, unit="GB/s", needs=needs)
@@ -220,6 +226,10 @@ class _Host:
             theory *= len(total.case.parameters["pu_nodes"])
             center, tolerance = COPY_SHARES[1], 1 - COPY_SHARES[0] / COPY_SHARES[1]
             whose = "counted once"
+        if counted > _ROUNDING * theory:
+            return unknown(f"{_IMPOSSIBLE} ({quantity(theory, 'GB/s')})")
+        # Stores that did not read their lines first move less than is estimated.
+        reaches = min(reaches, theory)
         basis = f"{'copies' if total else 'reads'} reach {center:.0%} ({whose}) of "
         basis += quantity(theory, "GB/s")
         if not is_certain:
