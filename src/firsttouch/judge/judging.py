@@ -9,6 +9,7 @@ fails if one of them is certain. Counts, wrong answers and other exact values de
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -202,7 +203,7 @@ class _Judging:
         """Return the value that more than half of the hosts have: good hosts do not differ in one."""
         if len(values) < FEWEST_HOSTS or values.min() <= 0:
             return None
-        usual = float(np.median(values)) if case.unit != "1" else _mode(values)
+        usual = float(np.median(values)) if case.unit != "1" else statistics.mode(np.sort(values).tolist())
         limit = 0.0 if case.unit == "1" else LEAST_LOSS
         near = int(np.count_nonzero(np.abs(values / usual - 1) <= limit))
         if 2 * near <= len(values):
@@ -268,7 +269,8 @@ class _Judging:
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.prepared.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
-        limit, alone_limit = _least(siblings.limit), float(fleet.alone_limits[place])
+        finite, alone_limit = siblings.limit[np.isfinite(siblings.limit)], float(fleet.alone_limits[place])
+        limit = float(np.median(finite)) if len(finite) else math.inf
         if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
             value = math.exp(case.loss_sign * (usual + fleet.centres[place]))
             count = int(np.count_nonzero(np.isfinite(siblings.loss)))
@@ -489,17 +491,6 @@ def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:
     return Reference(case.check, case.metric, case.parameters, value, -limit, limit, case.unit, source, 0, None)
 
 
-def _mode(values: Floats) -> float:
-    different, counts = np.unique(values, return_counts=True)
-    return float(different[counts.argmax()])
-
-
-def _least(values: Floats) -> float:
-    """Return the median of what is finite, infinite if nothing is."""
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else math.inf
-
-
 def _excess(values: Floats, better: Better, reference: Reference) -> Floats:
     """Return by how much values are worse than a reference allows (logarithms)."""
     excess = np.full(len(values), -1.0)
@@ -535,14 +526,10 @@ def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple
 def undecided(
     host_records: Iterable[Record], system: System | Undescribed, most: int = MOST_REPETITIONS
 ) -> dict[str, int]:
-    """Return the keys of one host's cases that its references leave undecided and another repetition may decide.
-
-    Each has the number of its repetitions that count, fewer than *most*.
-    """
+    """Return the :func:`undecided_cases` of one host by its references alone."""
     verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
-    table = verdicts.samples
-    groups = np.flatnonzero(verdicts.disturbed | (verdicts.wanted & (verdicts.n < most)))
-    return {table.cases[table.case[group]].key: int(verdicts.n[group]) for group in groups}
+    cases = (undecided_cases(verdicts, host, most) for host in verdicts.samples.hosts)
+    return next(cases, {})
 
 
 def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
