@@ -2,9 +2,7 @@
 """The findings of a fleet: one table with a row per host and case, which every page and every export reads.
 
 A row has the value that was measured, what is expected and its limits, all in the unit of its case, and the
-verdict with its evidence. A relative change is always that of the row's value from the row's expected value.
-Sentences are composed only for the hosts that are asked for (:meth:`Findings.of`), so that a large fleet stays
-cheap.
+verdict with its evidence. Sentences are composed only for the hosts that are asked for (:meth:`Findings.of`).
 """
 
 from __future__ import annotations

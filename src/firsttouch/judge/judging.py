@@ -519,10 +519,6 @@ def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple
     return {"higher": (low, high), "lower": (high, low)}.get(better, (low | high, none))
 
 
-# ----------------------------------------------------------------------
-# What to measure again
-
-
 def undecided(
     host_records: Iterable[Record], system: System | Undescribed, most: int = MOST_REPETITIONS
 ) -> dict[str, int]:

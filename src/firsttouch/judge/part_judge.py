@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges the parts of all hosts, and the metrics that the parts do not explain.
-
-For each series of a part, a host is compared with its siblings and with its own best stable period
-(:mod:`firsttouch.judge.questions`). A metric alone is compared with its siblings after what its part lost is taken
-off.
-"""
+"""Judges the parts of all hosts, and the metrics that the parts do not explain."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistical inference: losses, rounding, pooled variances, and tails of distributions.
 
-Everything that the rooms above need of it is here once, without a domain: arrays of values go in, probabilities,
-quantiles and deviations come out. The tests compare each function with SciPy, which is not needed at run time.
+The tests compare each function with SciPy, which is not needed at run time.
 """
 
 from __future__ import annotations
