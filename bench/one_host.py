@@ -80,11 +80,13 @@ def records_of(row: dict[str, str], left: float, *, modules: bool) -> list[Recor
 
 def without(model: str) -> list[processors.Family]:
     """Return the families of processors without what was measured of a *model*."""
-    own = processors.find(model)
+    processor = processors.find(model)
     return [
         replace(
             family,
-            models=tuple(replace(m, read_share=None) if own and m is own.model else m for m in family.models),
+            models=tuple(
+                replace(m, read_share=None) if processor and m is processor.model else m for m in family.models
+            ),
         )
         for family in processors.families()
     ]

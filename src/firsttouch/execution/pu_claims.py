@@ -64,15 +64,15 @@ def claimed(
     with contextlib.ExitStack() as stack:
         with _alone(folder / f"{prefix}lock"):
             claims = _claims(folder, prefix)
-            if busy := frozenset[int]().union(*(c.pus for c in claims)) & scenario.pus:
+            taken = frozenset[int]().union(*(c.pus for c in claims))
+            if busy := taken & scenario.pus:
                 with contextlib.suppress(BadInput, CannotHere):
-                    scenario = avoiding(frozenset().union(*(c.pus for c in claims)))
+                    scenario = avoiding(taken)
             stack.callback(_withdraw, *_put(folder, prefix, scenario.pus))
-        shared = [c for c in claims if c.pus & scenario.pus]
         warning = ""
-        if shared:
-            pus = format_list(sorted(scenario.pus & frozenset().union(*(c.pus for c in shared))))
-            warning = f"PUs {pus} are shared with {first_of([c.text() for c in shared], _NAMED)}"
+        if shared := [c.text() for c in claims if c.pus & scenario.pus]:
+            pus = format_list(sorted(scenario.pus & taken))
+            warning = f"PUs {pus} are shared with {first_of(shared, _NAMED)}"
         elif busy:
             say(f"PUs {format_list(sorted(busy))} are in use by other runs: this one takes free ones")
         yield scenario, warning
