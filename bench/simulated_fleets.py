@@ -51,9 +51,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.definition import Undescribed
 
 Array = NDArray[np.float64]

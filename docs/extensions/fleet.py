@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import simulated
 
 from firsttouch.judge import history as judge_history
-from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import judged
+from firsttouch.records import samples_table
 from firsttouch.report import forms
 from firsttouch.report.document import Block
 from firsttouch.report.fleet import comparison, figures, history

@@ -27,9 +27,8 @@ from markupsafe import escape
 
 from firsttouch import cli
 from firsttouch.advice.auto import BUDGET
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged
-from firsttouch.records import schema
+from firsttouch.records import samples_table, schema
 from firsttouch.report import forms
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.systems import definition

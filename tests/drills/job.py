@@ -33,8 +33,7 @@ from firsttouch.errors import RunFailed
 from firsttouch.execution import host_lock
 from firsttouch.fleet import measuring
 from firsttouch.host import configuration, health_counters, memory_modules, topology
-from firsttouch.judge import samples_table
-from firsttouch.records import schema, step_outcome
+from firsttouch.records import samples_table, schema, step_outcome
 from firsttouch.records.schema import Record
 from firsttouch.report import campaign_report
 

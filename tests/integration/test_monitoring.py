@@ -19,8 +19,8 @@ import pytest
 from factories import http_server
 from factories.fleet_records import records_by_host
 from firsttouch import paths
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged
+from firsttouch.records import samples_table
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.systems.definition import Undescribed
 

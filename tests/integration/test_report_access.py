@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from factories import http_server
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine
-from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import judged
+from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.report.figures import svg
 from firsttouch.report.fleet import comparison, fleet_pages

@@ -15,8 +15,8 @@ import documented
 from documented import ROOT
 from firsttouch import cli
 from firsttouch.advice.auto import BUDGET
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import explain, judged
+from firsttouch.records import samples_table
 from firsttouch.systems.definition import Undescribed
 
 DOCS = ROOT / "docs"

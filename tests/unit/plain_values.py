@@ -6,7 +6,7 @@ It shares nothing with firsttouch.judge. The reference that decided is given.
 
 import datetime
 
-from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.records.schema import BUSY
 
 HOUR = datetime.timedelta(hours=1)
 

@@ -10,8 +10,9 @@ import yaml
 from msgspec.structs import replace
 from test_verdict import LIMITS, document_of, rates, system_of
 
-from firsttouch.judge import baseline, samples_table
+from firsttouch.judge import baseline
 from firsttouch.judge.judging import judge
+from firsttouch.records import samples_table
 from firsttouch.records.schema import append
 from firsttouch.systems.definition import load
 

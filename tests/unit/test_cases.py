@@ -17,10 +17,9 @@ from factories.fleet_records import records_by_host, simulated
 from factories.host_records import Machine, matrix_records
 from firsttouch.benchmarks import probe
 from firsttouch.benchmarks.site_checks import ProgramSpec
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records import catalogue
+from firsttouch.records import catalogue, samples_table
 from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read

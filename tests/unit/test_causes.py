@@ -13,9 +13,10 @@ from firsttouch.errors import BadInput
 from firsttouch.judge.causes import Symptoms, causes, parse, rules
 from firsttouch.judge.drift import ABSENT, Deviation
 from firsttouch.judge.judging import judge
-from firsttouch.judge.samples_table import loss_state
 from firsttouch.judge.verdict import Finding, PartFinding
 from firsttouch.records.cases import Case
+from firsttouch.records.catalogue import checks
+from firsttouch.records.samples_table import loss_state
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed, load
 
@@ -179,7 +180,7 @@ def test_every_cause_has_a_signature_and_settings_that_exist():
     assert {rule.name for rule in rules()} == {name for _, names, _ in SIGNATURES for name in names}
     # Busy PUs explain nothing: they make repetitions invalid.
     settings = {rule.setting for rule in rules()} - {""}
-    assert settings <= (kernel_settings.METRICS - {"busy_pus"}) | {"huge_pages_free"}
+    assert settings <= (checks()["topology"].data.keys() - {"busy_pus"}) | {"huge_pages_free"}
 
 
 @pytest.mark.parametrize(
@@ -323,6 +324,6 @@ class TestSettings:
 
     def test_of_this_host(self):
         settings = {r.metric: r.value for r in kernel_settings.records()}
-        assert set(settings) <= kernel_settings.METRICS
+        assert set(settings) <= checks()["topology"].data.keys()
         assert 0 < settings["usable_share"] <= 1
         assert settings["busy_pus"] >= 0

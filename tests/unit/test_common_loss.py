@@ -7,8 +7,8 @@ import pytest
 from test_verdict import rates, system_of
 
 from firsttouch import cli
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged
+from firsttouch.records import samples_table
 from firsttouch.records.schema import append
 from firsttouch.systems.definition import Undescribed
 

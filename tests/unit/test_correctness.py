@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import correctness
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judge, judged
+from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed
 

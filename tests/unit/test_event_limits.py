@@ -3,8 +3,8 @@
 
 from msgspec.structs import replace
 
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judge, judged, undecided, undecided_cases
+from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed
 

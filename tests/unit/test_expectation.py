@@ -11,15 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from firsttouch import paths
-from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.fleet.measuring import CheckJudge
-from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import answer, deciding
-from firsttouch.records import schema
-from firsttouch.records.schema import Record
+from firsttouch.records import samples_table, schema
+from firsttouch.records.schema import BUSY, Record
 from firsttouch.report.writing import write_report
 from firsttouch.systems import processors
 from firsttouch.systems.definition import Undescribed, available, load

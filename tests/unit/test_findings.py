@@ -18,10 +18,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from test_verdict import system_of
 
 from factories.fleet_records import records_by_host, references, simulated
-from firsttouch.judge import samples_table
 from firsttouch.judge.findings import DECIDERS
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER
+from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.text import SIGNS

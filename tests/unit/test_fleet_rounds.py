@@ -16,9 +16,9 @@ from firsttouch.campaign.journal import Entry, now
 from firsttouch.execution import slurm
 from firsttouch.fleet import measuring
 from firsttouch.fleet.measuring import JobJudge, Spent, spent
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import Finding, HostVerdict
+from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed, load

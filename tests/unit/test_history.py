@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from firsttouch.fleet import verdict_log
 from firsttouch.fleet.verdict_log import Logged
-from firsttouch.judge import drift, history, samples_table
+from firsttouch.judge import drift, history
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records import store
+from firsttouch.records import samples_table, store
 from firsttouch.records.cases import Case
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
 from firsttouch.report import inputs
 from firsttouch.report.document import Table

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from test_verdict import rates, system_of
 
-from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judge, judged, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, from_frame, read, to_frame
 from firsttouch.systems.definition import Undescribed

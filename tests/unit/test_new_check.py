@@ -11,8 +11,8 @@ from firsttouch import benchmarks, paths
 from firsttouch.benchmarks import measure
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.campaign import campaigns
-from firsttouch.judge import baseline, samples_table
-from firsttouch.records import catalogue
+from firsttouch.judge import baseline
+from firsttouch.records import catalogue, samples_table
 from firsttouch.records.cases import Case
 from firsttouch.report import aspects, pages
 from firsttouch.systems.definition import Undescribed, load

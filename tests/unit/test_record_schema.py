@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
-from firsttouch.judge import samples_table
-from firsttouch.records import schema, store
+from firsttouch.records import samples_table, schema, store
 from firsttouch.records.schema import Record
 from firsttouch.units import UNITS
 

@@ -18,10 +18,9 @@ from factories.fleet_records import records_by_host
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry
-from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import judged
-from firsttouch.records import schema, store
+from firsttouch.records import samples_table, schema, store
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Table
 from firsttouch.report.fleet import comparison, figures, fleet_pages

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from factories.stores import all_rows
 from firsttouch.errors import BadInput
-from firsttouch.judge.samples_table import READ
 from firsttouch.records import atomic_files, schema, store
+from firsttouch.records.samples_table import READ
 from firsttouch.records.schema import Record
 
 #: Processes that need not import these modules again. Polars is not one of them: it starts threads.

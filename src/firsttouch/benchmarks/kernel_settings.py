@@ -13,9 +13,6 @@ from firsttouch.records.schema import Record, software
 #: The kernel's mode of transparent huge pages -> the value of the record.
 _HUGE = {"never": 0.0, "madvise": 1.0, "always": 2.0}
 _SECONDS = 0.5
-#: From this number of busy PUs on, other programs disturb the measurement.
-BUSY = 0.5
-METRICS = frozenset({"huge_pages", "numa_balancing", "frequency_share", "usable_share", "busy_pus"})
 
 
 def records(root: Path = Path("/")) -> Iterator[Record]:

@@ -31,7 +31,7 @@ from firsttouch.execution.progress import Steps
 from firsttouch.host.emulation import host_name
 from firsttouch.records import schema, step_outcome
 from firsttouch.records.cases import Case
-from firsttouch.records.schema import Record
+from firsttouch.records.schema import BUSY, Record
 from firsttouch.systems.definition import load
 
 Say = Callable[[str], None]
@@ -358,7 +358,7 @@ class _Runner:
         pauses = _SMOKE_PAUSES if self.campaign.effort == "smoke" else _PAUSES
         for pause in (*pauses, None):
             busy = self.look()
-            if busy < kernel_settings.BUSY:
+            if busy < BUSY:
                 return True
             if pause is not None:
                 self.say(f"{self.host}: {busy:.1f} PUs are busy with other programs: looking again in {pause} s")

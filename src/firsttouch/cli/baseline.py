@@ -14,8 +14,8 @@ from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
 from firsttouch.judge.constants import DOUBTFUL_LOSS, FEWEST_HOSTS
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.report import inputs
 from firsttouch.systems import definition as systems
 from firsttouch.systems.definition import load

@@ -204,7 +204,7 @@ def _next(life: Any, settings: site_settings.Hold) -> str:
 
 def note_replacement(args: argparse.Namespace) -> int:
     """Append the record that ends what a host's measurements before now say about it."""
-    from firsttouch.judge.samples_table import REPLACED  # noqa: PLC0415 - imports numpy
+    from firsttouch.records.samples_table import REPLACED  # noqa: PLC0415 - imports numpy
     from firsttouch.records.schema import Record, append  # noqa: PLC0415
 
     record = Record(

@@ -18,13 +18,14 @@ from msgspec.structs import asdict
 from firsttouch.campaign.results import missing
 from firsttouch.campaign.state import State
 from firsttouch.fleet import verdict_log
-from firsttouch.judge import drift, judging, samples_table
+from firsttouch.judge import drift, judging
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
-from firsttouch.judge.parts import kind_of, part_of
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
+from firsttouch.records import samples_table
 from firsttouch.records.cases import Case, grouped
+from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, quantity, quantity_range, text_range

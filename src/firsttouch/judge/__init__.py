@@ -3,8 +3,7 @@
 
 In: measurements of hosts and the references of a system. Out: the verdict of each host. In the order of the data:
 
-- ``samples_table``, ``groups``: the measurements of many hosts as one table
-- ``parts``, ``levels``: which part each case shows, the losses of parts by session, and the one change detector
+- ``levels``: the losses of parts by session, and the one change detector
 - ``questions``, ``part_judge``: is a part unlike its siblings, or unlike itself? Updates and groups of hosts
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
 - ``expectation``: what the parts of one host should reach, by its modules, its processor and ratios inside it

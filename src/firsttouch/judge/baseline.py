@@ -23,14 +23,14 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_NOISE,
 )
-from firsttouch.judge.groups import Ints
 from firsttouch.judge.levels import middles
 from firsttouch.judge.part_judge import Fleet, judge_parts
-from firsttouch.judge.parts import part_of
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.cases import Case, distinguished, grouped
 from firsttouch.records.catalogue import checks
+from firsttouch.records.groups import Ints
+from firsttouch.records.parts import part_of
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.definition import System
 
 #: The lines around learnt references, by which a later run finds them.

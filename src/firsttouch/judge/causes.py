@@ -17,10 +17,10 @@ from firsttouch.documents import Table
 from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, without_channel
 from firsttouch.judge.drift import ABSENT, Deviation
-from firsttouch.judge.samples_table import loss_state
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import Finding, PartFinding, natural
 from firsttouch.records.cases import grouped
+from firsttouch.records.samples_table import loss_state
 from firsttouch.systems.facts import Facts
 from firsttouch.units import percent
 

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from firsttouch.judge.groups import Floats
-from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.records.groups import Floats
+from firsttouch.records.samples_table import SamplesTable
 
 #: Fewer hosts that lose alike may be a coincidence.
 FEWEST_ALIKE = 3

@@ -28,12 +28,12 @@ from firsttouch.judge.constants import (
     PRIOR_NOISE,
     PRIOR_SPREAD,
 )
-from firsttouch.judge.groups import Bools, Floats, Ints, group_medians
 from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change, student_quantile
 from firsttouch.judge.verdict import natural, worse
 from firsttouch.records.cases import Case, grouped
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians
+from firsttouch.records.samples_table import SamplesTable
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
 #: In order of urgency.

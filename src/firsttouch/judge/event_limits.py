@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.host.cpusets import parse_list
-from firsttouch.judge.groups import Bools, Floats
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import Limit
+from firsttouch.records.groups import Bools, Floats
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.references import Reference
 
 _HOUR = 3.6e6  # ms

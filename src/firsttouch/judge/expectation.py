@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.host.configuration import MODULE, VIRTUAL
 from firsttouch.host.memory_modules import channel_of, rate_of, socket_of_slot
 from firsttouch.judge import questions
@@ -30,12 +29,12 @@ from firsttouch.judge.constants import (
     READ_SHARE,
     SHARE_TOLERANCES,
 )
-from firsttouch.judge.groups import Floats
-from firsttouch.judge.parts import kind_of, part_of
-from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import Expectation
 from firsttouch.records.cases import Case, grouped
+from firsttouch.records.groups import Floats
+from firsttouch.records.parts import kind_of, part_of
+from firsttouch.records.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.systems import processors
 from firsttouch.systems.facts import CHANNEL_BYTES, Facts
 from firsttouch.systems.processors import Processor
@@ -118,7 +117,7 @@ def of_host(
     for group in samples.groups_of_host(host).tolist():
         if values[group] > 0 and samples.judged[samples.begins[group] + samples.counts[group] - 1]:
             rows = samples.rows_of(slice(group, group + 1))
-            is_calm = samples.busy_pus is None or bool((samples.busy_pus[rows] < BUSY).any())
+            is_calm = not samples.is_busy(rows).all()
             measured.append(_Measured(samples.cases[samples.case[group]], float(values[group]), is_calm))
     states = samples.settings.get(samples.hosts[host], {})
     return tuple(_Host(measured, states, facts, settings).expectations(ratios=ratios))

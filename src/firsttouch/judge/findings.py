@@ -22,8 +22,6 @@ from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration, Drift, drift
-from firsttouch.judge.groups import Bools, Floats, Ints, group_medians, group_sums
-from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
     ORDER,
@@ -39,6 +37,8 @@ from firsttouch.judge.verdict import (
     natural,
 )
 from firsttouch.records.cases import Case
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
+from firsttouch.records.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import day, percent, quantity, quantity_range
 

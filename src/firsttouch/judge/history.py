@@ -24,13 +24,13 @@ from firsttouch.judge import drift, questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.groups import group_medians
 from firsttouch.judge.levels import Sessions, case_losses
 from firsttouch.judge.part_judge import Judged
-from firsttouch.judge.parts import Series
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change
 from firsttouch.records.cases import Case
+from firsttouch.records.groups import group_medians
+from firsttouch.records.parts import Series
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import GAP
 from firsttouch.units import day, iso
 

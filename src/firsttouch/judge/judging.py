@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.host.host_lists import folded
-from firsttouch.judge import event_limits, expectation, samples_table
+from firsttouch.judge import event_limits, expectation
 from firsttouch.judge.constants import (
     FAIL_TAIL,
     FEWEST_HOSTS,
@@ -41,14 +40,15 @@ from firsttouch.judge.findings import (
     UNDECIDED,
     Findings,
 )
-from firsttouch.judge.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
-from firsttouch.judge.parts import Series
 from firsttouch.judge.questions import Update
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
 from firsttouch.judge.verdict import ORDER, Divided, Expectation, HostVerdict, PartFinding, natural
+from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
+from firsttouch.records.parts import Series
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, day, text_range
@@ -251,7 +251,7 @@ class _Judging:
         usable = samples.valid[rows] & (samples.value[rows] > 0)
         now = usable & (session_place[session] >= np.maximum(since, 0))
         if samples.busy_pus is not None:
-            calm = now & (samples.busy_pus[rows] < BUSY)
+            calm = now & ~samples.is_busy(rows)
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
             now = np.where(np.repeat(has_calm, counts), calm, now)
         self._findings.counts_now[rows] = now
@@ -348,7 +348,7 @@ class _Judging:
         better = good & may_judge & ~bad & (words < SUSPECT) & bool(stated.line)
         words[better], by[better] = SUSPECT, SYSTEM
         if samples.busy_pus is not None:
-            calm = np.add.reduceat(now & (samples.busy_pus[rows] < BUSY), begins, dtype=np.int64)
+            calm = np.add.reduceat(now & ~samples.is_busy(rows), begins, dtype=np.int64)
             disturbed = bad & may_judge & (calm == 0) & (by == SYSTEM)
             words[disturbed] = INVALID
         if stated.error is not None:  # chance may hide on which side of the limit a host is

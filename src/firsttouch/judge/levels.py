@@ -17,7 +17,6 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge.constants import (
     CHANGE_TAIL,
     HUBER,
@@ -26,9 +25,9 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_NOISE,
 )
-from firsttouch.judge.groups import Bools, Floats, Ints, group_medians, group_quantiles, medians
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import chance_of_change, decimal_step
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_quantiles, medians
+from firsttouch.records.samples_table import SamplesTable
 
 _DAY = 86_400_000
 #: How many values show whether they are rounded.
@@ -96,9 +95,8 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
     rows = table.rows_of(groups)
     value, number = table.value[rows], table.sessions_of_rows[rows]
     kept = table.valid[rows] & table.judged[rows] & (value > 0)
-    busy = np.zeros(len(value), dtype=np.bool_)
-    if table.busy_pus is not None:
-        busy = table.busy_pus[rows] >= BUSY
+    busy = table.is_busy(rows)
+    if busy.any():
         # Disturbed repetitions are used where a session has no others.
         calm = np.unique(number[kept & ~busy])
         kept &= ~busy | ~np.isin(number, calm)

@@ -33,12 +33,12 @@ from firsttouch.judge.constants import (
     UPDATED_SHARE,
 )
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
-from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
-from firsttouch.judge.parts import Series, series
 from firsttouch.judge.questions import Answer, TwoGroups, Update
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import binomial_tail
+from firsttouch.records.groups import Bools, Floats, Ints
+from firsttouch.records.parts import Series, series
+from firsttouch.records.samples_table import SamplesTable
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)

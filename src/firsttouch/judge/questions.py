@@ -31,9 +31,9 @@ from firsttouch.judge.constants import (
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
-from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import Sessions, Stretches, mean_of_hosts
 from firsttouch.judge.statistics import as_logarithm, student_quantiles
+from firsttouch.records.groups import Bools, Floats, Ints
 
 
 class Spread(Struct, frozen=True):

@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from firsttouch.judge.groups import Floats, Ints
+from firsttouch.records.groups import Floats, Ints
 
 #: The decimal places of a value that is taken for rounded.
 _MOST_DECIMALS = 6

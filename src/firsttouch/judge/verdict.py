@@ -16,9 +16,9 @@ from firsttouch.documents import attributes
 from firsttouch.errors import SUSPECT, first_of
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
-from firsttouch.judge.groups import Floats
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.records.cases import Case, grouped
+from firsttouch.records.groups import Floats
 from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
 

@@ -5,6 +5,8 @@ In: measured values. Out: JSON lines, Parquet tables and stores, read back as re
 
 - ``catalogue``: the checks with their metrics, and the roles of their parameters, from metrics.toml
 - ``cases``: what identifies a measurement, and what it is called
+- ``parts``: which part of a host each case shows
+- ``samples_table``, ``groups``: the measurements of many hosts as one table
 - ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)
 - ``store``: two tables in a folder that many hosts append to (``append``, ``find``, ``batches``)
 - ``append_log``: files that grow by lines, of which a killed writer may leave the last one torn

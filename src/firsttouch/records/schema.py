@@ -44,6 +44,8 @@ NAMES = ("check", "metric", "unit", "host", "system", "partition")
 #: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
 #: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
 GAP = 3_600_000
+#: From this number of PUs on that other programs use, they disturb a measurement.
+BUSY = 0.5
 #: A time as :func:`utc` returns it: such texts sort by time.
 UTC = r"^\d{4}-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?\+00:00$"
 

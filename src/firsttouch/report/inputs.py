@@ -22,12 +22,12 @@ from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import short_name
-from firsttouch.judge import drift, samples_table
+from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.records import perflogs, schema
+from firsttouch.records import perflogs, samples_table, schema
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record, Unread
 from firsttouch.systems.definition import System
 from firsttouch.tools import require_report

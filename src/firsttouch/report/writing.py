@@ -19,8 +19,8 @@ from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import changes
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.report import FEW_HOSTS, campaign_report, guidelines, inputs, model, summary
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison

@@ -10,9 +10,9 @@ from itertools import groupby
 import numpy as np
 
 from firsttouch.judge.constants import FEWEST_HOSTS
-from firsttouch.judge.groups import Floats
 from firsttouch.judge.verdict import ORDER, natural, worse
 from firsttouch.records import catalogue
+from firsttouch.records.groups import Floats
 from firsttouch.report.document import (
     Block,
     Cell,

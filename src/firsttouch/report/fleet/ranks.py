@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from firsttouch.judge.findings import DECIDERS, NONE, PASS, Findings
-from firsttouch.judge.groups import Floats
 from firsttouch.judge.verdict import ORDER
+from firsttouch.records.groups import Floats
 from firsttouch.records.schema import table_file
 from firsttouch.report.text import anchors
 

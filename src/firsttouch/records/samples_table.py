@@ -19,12 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from firsttouch.benchmarks.kernel_settings import BUSY
-from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
-from firsttouch.judge.groups import Bools, Floats, Ints, group_sums
 from firsttouch.records.cases import Case, distinguished, identifying, in_order
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
-from firsttouch.records.schema import GAP, Record, is_emulated, to_frame
+from firsttouch.records.groups import Bools, Floats, Ints, group_sums
+from firsttouch.records.schema import BUSY, GAP, Record, is_emulated, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -109,6 +107,12 @@ class SamplesTable(Struct, frozen=True, dict=True):
     def parts_since(self) -> Ints:
         """Since when (ms since 1970) each host has its present board and processors (0: always)."""
         return np.array([self.replaced[h].since if h in self.replaced else 0 for h in self.hosts], dtype=np.int64)
+
+    def is_busy(self, rows: slice) -> Bools:
+        """Return which rows were measured while other processes used the host."""
+        if self.busy_pus is None:
+            return np.zeros(rows.stop - rows.start, dtype=np.bool_)
+        return self.busy_pus[rows] >= BUSY
 
     @cached_property
     def names(self) -> NDArray[np.object_]:
@@ -277,7 +281,7 @@ def _judged_rows(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> pl
     import polars as pl  # noqa: PLC0415 - a large import
 
     valid = pl.col("status") == "valid"
-    rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~_is_data())
+    rows = frame.filter(~_is_data())
     namings = rows.select(_NAMING).unique(maintain_order=True)
     of_namings = [numbers.setdefault(naming, len(numbers)) for naming in namings.iter_rows()]
     namings = namings.with_columns(pl.Series("naming", of_namings, dtype=pl.Int32))
