@@ -64,7 +64,7 @@ class Drilled:
     @cached_property
     def excluded(self) -> Completed:
         _ = self.collected
-        return self.call("fleet", "exclude", "--why", "--publish")
+        return self.call("fleet", "exclude", "--why")
 
     @cached_property
     def verdicts(self) -> dict[str, dict[str, Any]]:

@@ -191,8 +191,8 @@ def test_a_bad_host_is_listed_until_it_is_released(fleet: Fleet) -> None:
     site.rates(n2=0.6)
     site.validated("n1", "n2", "n3", system="rated", campaign="first")
     # What users read, before the rules act: sbatch takes it, and the job runs on all other hosts.
-    assert site.call("fleet", "exclude", "--publish").stdout == "n2\n"
-    listed = json.loads((site.folder / "fleet" / "exclude.json").read_text())
+    assert site.call("fleet", "exclude").stdout == "n2\n"
+    listed = json.loads(site.call("fleet", "exclude", "--json").stdout)
     assert [(host["host"], host["why"], host["system"]) for host in listed["hosts"]] == [("n2", "fail", "rated")]
     assert "worse than" in listed["hosts"][0]["reason"]
     others = len(slurm.names) - 1

@@ -2,12 +2,10 @@
 """The list of hosts to avoid."""
 
 import json
-import os
 import time
 
 import pytest
 
-from firsttouch.errors import BadInput
 from firsttouch.fleet import actions, exclusion, site_settings
 from firsttouch.fleet.actions import Actions
 
@@ -77,22 +75,10 @@ def test_hosts_that_are_held_or_drained_are_listed_and_released_ones_are_not(sit
     assert listed() == {"n1": "held", "n3": "drained"}
 
 
-def test_users_read_what_an_admin_published(site, tmp_path, run_cli):
+def test_the_command_prints_what_sbatch_takes_and_why(site, run_cli):
     site("n1", "fail")
     site("n2", "suspect")
     site("n10", "fail", system="other")
-    file = tmp_path / "shared" / "lists" / "exclude.json"
-    settings(tmp_path, f"exclude: {{file: {file}}}\n")
-    missing = run_cli("fleet", "exclude")
-    assert (missing.status, missing.out) == (2, "")
-    assert str(file) in missing.err
-    before = os.umask(0o077)
-    try:
-        assert run_cli("fleet", "exclude", "--publish").out == "n[1-2,10]\n"
-    finally:
-        os.umask(before)
-    assert [place.stat().st_mode & 0o777 for place in (file, *file.parents[:2])] == [0o644, 0o755, 0o755]
-    site("n1", "pass", age=0)
     assert run_cli("fleet", "exclude").out == "n[1-2,10]\n"
     assert run_cli("fleet", "exclude", "--only", "fail", "--system", "s").out == "n1\n"
     assert run_cli("fleet", "exclude", "--only", "held").out == "\n"
@@ -100,34 +86,11 @@ def test_users_read_what_an_admin_published(site, tmp_path, run_cli):
     document = json.loads(run_cli("fleet", "exclude", "--json").out)
     assert document["hostlist"] == "n[1-2,10]"
     assert [host["why"] for host in document["hosts"]] == ["fail", "suspect", "fail"]
-    file.write_text(file.read_text().replace(f'"written": {document["written"]}', '"written": 1.0'))
-    old = run_cli("fleet", "exclude")
-    assert (old.status, old.out) == (0, "n[1-2,10]\n")
-    assert "d old" in old.err
+    site("n1", "pass", age=0)
+    assert run_cli("fleet", "exclude").out == "n[2,10]\n"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("[", ""),
-        ('"n1"', '"-x"'),
-        ('"n1"', '"n\u00f61"'),
-        ('"n1"', '"n1 n2"'),
-        ('"fail"', '"bad"'),
-        ('"since"', '"other"'),
-    ],
-)
-def test_a_damaged_list_is_refused_with_its_file(site, tmp_path, change, run_cli):
-    site("n1", "fail")
-    run_cli("fleet", "exclude", "--publish")
-    file = tmp_path / "out" / "fleet" / "exclude.json"
-    file.write_text(file.read_text().replace(*change))
-    with pytest.raises(BadInput, match=r"exclude\.json"):
-        exclusion.read(file)
-    assert run_cli("fleet", "exclude").status == 2
-
-
-def test_without_a_list_and_verdicts_nothing_is_claimed(site, run_cli):
+def test_without_verdicts_nothing_is_claimed(site, run_cli):
     refused = run_cli("fleet", "exclude")
     assert (refused.status, refused.out) == (2, "")
-    assert "no list is published" in refused.err
+    assert "no verdict is logged" in refused.err

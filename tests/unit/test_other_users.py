@@ -11,7 +11,7 @@ import pytest
 from factories.users import OTHER, firsttouch_as_other, root_only, run_as_other, shared_folder
 from firsttouch.advice import saved
 from firsttouch.campaign.journal import Journal
-from firsttouch.fleet import exclusion, verdict_log
+from firsttouch.fleet import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import append_log, atomic_files, schema, store
 from firsttouch.records.schema import Record
@@ -48,12 +48,6 @@ def write_advice(monkeypatch, folder):
     return saved.save(saved.Key("host", "program", 1), "1x-default", None, {})
 
 
-def write_exclusions(_, folder):
-    """Write the list of hosts to avoid."""
-    exclusion.publish(exclusion.Exclusions(0.0, ()), folder / "exclude.json")
-    return folder / "exclude.json"
-
-
 def write_verdict(_, folder):
     """Write a host's verdict."""
     verdict_log.write(HostVerdict("n1", "s", (), unjudged=0, missing=()), 1.0, folder / "n1")
@@ -67,7 +61,7 @@ def write_output(_, folder):
     return folder / "output"
 
 
-WRITERS = [write_advice, write_exclusions, write_verdict, write_output]
+WRITERS = [write_advice, write_verdict, write_output]
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -98,7 +92,7 @@ def test_a_new_file_that_was_exchanged_changes_the_mode_of_no_other_file(folder,
     with atomic_files.replacing(folder / "of-root") as partial:
         exchange(secret, partial)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-    with atomic_files.scratch(folder / "exclude.json") as partial:
+    with atomic_files.scratch(folder / "other") as partial:
         exchange(secret, partial)
         atomic_files.set_mode(partial, 0o644)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600

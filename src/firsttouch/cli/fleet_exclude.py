@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, get_args
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
-from firsttouch.execution.progress import say
 from firsttouch.fleet import site_settings
+from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
     from firsttouch.fleet.exclusion import Exclusions
-    from firsttouch.fleet.site_settings import SiteSettings
 
-#: A list that is older than this (s) is doubtful: passes renew it.
-_OLD = 2 * 86400.0
 EXAMPLES = """\
   sbatch --exclude=$(firsttouch fleet exclude) job.sh          (a job that avoids bad hosts)
   firsttouch fleet exclude --why                               (each host, the reason and its age)
-  firsttouch fleet exclude --only fail --system amd-opteron
-  firsttouch fleet exclude --publish                           (for all users; every pass of tend does it)"""
+  firsttouch fleet exclude --only fail --system amd-opteron"""
 
 
 def register(add_action: options.AddAction) -> None:
@@ -34,25 +30,19 @@ def register(add_action: options.AddAction) -> None:
     parser.add_argument("--only", action="append", choices=get_args(site_settings.Why), help=only)
     table = "a table with the reason and the age of each host"
     parser.add_argument("--why", action="store_true", help=table)
-    parser.add_argument("--publish", action="store_true", help="make the list anew and publish it first")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the published list; 0."""
-    from firsttouch.fleet import exclusion  # noqa: PLC0415 - imports numpy and others
+    """Print the hosts to avoid by the log of verdicts and the journal; 0."""
+    require_report()  # the campaigns of bad verdicts are judged again
+    from firsttouch.fleet import actions, exclusion, verdict_log  # noqa: PLC0415 - import numpy and others
 
     settings = site_settings.load()
-    file = exclusion.place(settings)
-    if args.publish:
-        avoided = _found(settings)
-        exclusion.publish(avoided, file)
-    elif not (settings.exclude.file or file.exists()):
-        avoided = _found(settings)
-    else:
-        avoided = exclusion.read(file)
-        if (age := time.time() - avoided.written) > _OLD:
-            say(f"firsttouch: {file} is {age / 86400:.1f} d old: `firsttouch fleet tend` renews it")
-    avoided = avoided.of(args.system or "", args.only or ())
+    if not verdict_log.log_folder().is_dir():
+        raise BadInput(
+            f"no verdict is logged in {verdict_log.log_folder()}: FIRSTTOUCH_OUT names the site's results"
+        )
+    avoided = exclusion.exclusions(actions.Actions(), settings).of(args.system or "", args.only or ())
     if args.json:
         options.print_json(avoided.to_dict())
     elif args.why:
@@ -60,22 +50,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(avoided.hostlist)
     return 0
-
-
-def _found(settings: SiteSettings) -> Exclusions:
-    """Return the hosts to avoid by the log of verdicts and the journal."""
-    from firsttouch.fleet import (  # noqa: PLC0415 - see run
-        actions,
-        exclusion,
-        verdict_log,
-    )
-
-    if not verdict_log.log_folder().is_dir():
-        raise BadInput(
-            f"no list is published in {exclusion.place(settings)}, and no verdict is logged in "
-            f"{verdict_log.log_folder()}: fleet.yaml's exclude.file names the site's list"
-        )
-    return exclusion.exclusions(actions.Actions(), settings)
 
 
 def _print(avoided: Exclusions) -> None:

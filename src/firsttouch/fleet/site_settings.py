@@ -69,10 +69,8 @@ class Screening(Table, frozen=True):
 
 
 class Exclude(Table, frozen=True):
-    """Which hosts the jobs of users should avoid, and where that is published."""
+    """Which hosts the jobs of users should avoid."""
 
-    #: The published file; without it, exclude.json beside the journal of actions.
-    file: Annotated[str, Meta(pattern=r"\A/", description="an absolute path")] = ""
     verdicts: Verdicts = ("fail", "suspect")
     #: Older verdicts list no host.
     max_age: Seconds = Seconds(30 * 86400.0)

@@ -90,8 +90,6 @@ class Round:
     def tend(self) -> None:
         """Finish what was begun, look after hosts that are held or drained, and hold hosts that failed.
 
-        In the end, the list of hosts that jobs should avoid is published.
-
         Raises RunFailed if Slurm does not answer, or lets this user do nothing.
         """
         if ahead := self.journal.dated_ahead():
@@ -102,9 +100,6 @@ class Round:
             if life.hold or life.drained:
                 self._each(life, self.look_after)
         self.hold_new()
-        if self.act:
-            avoided = exclusion.exclusions(self.journal, self.settings)
-            exclusion.publish(avoided, exclusion.place(self.settings))
 
     def _lives(self) -> list[QuarantineState]:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
