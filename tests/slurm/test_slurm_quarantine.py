@@ -23,7 +23,6 @@ SETTINGS = """\
 mail: root
 hold:
   act: true
-  per_hour: 100
   passes: 2
   effort: smoke
   repetitions: 1

@@ -40,7 +40,7 @@ case "$*" in
   update*resume) echo "State=IDLE" >$S/nodes/${{2#nodename=}};;
   update*) echo "State=IDLE+DRAIN Reason=${{4#reason=}}" >$S/nodes/${{2#nodename=}};;
 esac"""
-SETTINGS = "hold: {{act: {act}, per_hour: {per_hour}, max_out: {max_out}, effort: smoke, steps: [topology]}}\n"
+SETTINGS = "hold: {{act: {act}, max_out: {max_out}, effort: smoke, steps: [topology]}}\n"
 
 
 class Slurm:
@@ -56,8 +56,8 @@ class Slurm:
     def node(self, name, state, reason=""):
         (self.folder / "nodes" / name).write_text(f"State={state} Reason={reason}\n")
 
-    def settings(self, act="true", per_hour=3, max_out="100 %", more=""):
-        text = SETTINGS.format(act=act, per_hour=per_hour, max_out=max_out)
+    def settings(self, act="true", max_out="100 %", more=""):
+        text = SETTINGS.format(act=act, max_out=max_out)
         (self.folder / "site" / "fleet.yaml").write_text(text + more)
 
     def verdict(self, host, word="fail", *, age=60.0, now=None, system="local", source="c-1"):
@@ -129,7 +129,7 @@ def test_a_site_that_only_observes_changes_nothing_and_notes_it_once(fake, capsy
 
 
 def test_hosts_are_held_in_order_up_to_the_limit_and_tested_in_their_reservations(fake, capsys):
-    fake.settings(per_hour=2)
+    fake.settings(max_out="50 %")
     for age, host in enumerate(("n3", "n2", "n1")):
         fake.verdict(host, age=1000 - age)
     fake.verdict("n4", "pass")
@@ -137,7 +137,8 @@ def test_hosts_are_held_in_order_up_to_the_limit_and_tested_in_their_reservation
         assert fleet("tend", "--json") == 0
         assert fake.reserved == ["firsttouch-n2", "firsttouch-n3"]
         document = json.loads(capsys.readouterr().out)
-        assert document["lines"][-1] == "1 more hosts are not held: 2 actions in an hour are the limit"
+        limit = "2 of 4 hosts of local are out of service by these rules, and hold.max_out is 50 %"
+        assert document["lines"][-1] == f"1 more hosts are not held: {limit}"
     jobs = (fake.folder / "jobs").read_text().splitlines()
     assert len(jobs) == 2
     assert "--nodelist=n3" in jobs[0]

@@ -48,10 +48,6 @@ What = Literal[
 State = Literal["intent", "done", "failed", "undone"]
 
 
-#: The "verdict" of a release that only removes the reservation of a drained host.
-DRAINED = "drained"
-
-
 class Busy(RunFailed):
     """Another process acts on hosts (exit 1)."""
 
@@ -220,20 +216,6 @@ class Actions:
         """Write a line about something that was seen, and not done."""
         more = {"id": secrets.token_hex(4), **more}
         return self.write(Action(what=what, state="done", host=host, time=self.clock.time(), by=_by(), **more))
-
-    def begun(self, since: float) -> int:
-        """Return how many holds, releases and drains took place after *since* by the rules."""
-        undone = {(a.id, a.what) for a in self.lines if a.state == "undone"}
-        return sum(
-            a.state == "intent" and not a.hand and (a.id, a.what) not in undone
-            for a in self._between(since)
-            if a.what in {"hold", "release", "drain"} and a.verdict != DRAINED
-        )
-
-    def _between(self, since: float) -> Iterator[Action]:
-        """Yield the lines after *since*, without those of the future."""
-        latest = self.clock.time() + MOST_SKEW
-        return (a for a in self.lines if since < a.time <= latest)
 
     def dated_ahead(self) -> str:
         """Return a line about the lines that are dated in the future; "" if there are none."""

@@ -29,8 +29,6 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, Word, natural
 from firsttouch.systems.definition import load
 
-#: Seconds in which changes are counted.
-_HOUR = 3600.0
 #: Verdicts that decide nothing: the verdict before them stands.
 _OPEN = frozenset({"undecided", "invalid"})
 

@@ -35,8 +35,6 @@ class Hold(Table, frozen=True):
     #: The verdicts for which a host is held, and their greatest age.
     verdicts: Verdicts = ("fail",)
     max_age: Seconds = Seconds(7 * 86400.0)
-    #: The most actions in an hour.
-    per_hour: Count = 3
     #: The most hosts of a system that the rules hold or drain, as a share; one host in any case.
     max_out: Share = Share(0.05)
     #: The least time between two holds of a host.

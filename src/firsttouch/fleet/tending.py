@@ -30,14 +30,14 @@ from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
 from firsttouch.fleet import drain, exclusion, screening, verdict_log
-from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
+from firsttouch.fleet.actions import Action, Actions, QuarantineState, Test, What, user
 from firsttouch.fleet.site_settings import SiteSettings
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
-#: Seconds in which actions are counted, and in which a hold that Slurm refused is not tried again.
+#: Seconds in which a hold that Slurm refused is not tried again.
 _HOUR = 3600.0
 #: Most other hosts that a test is compared with: more take long to read and decide nothing.
 _COMPARED = 50
@@ -170,9 +170,9 @@ class Round:
             return
         node = slurm.node(life.host)
         if life.drained and life.drained_in_hold:
-            self._release(life, "it is drained", verdict=DRAINED)
+            self._release(life, "it is drained")
         elif not life.hold.hand and node.is_drained:
-            self._release(life, f"drained by somebody else: {node.reason}", verdict=DRAINED)
+            self._release(life, f"drained by somebody else: {node.reason}")
         else:
             if life.hold.hand and _is_ours(node) and self._acts_on(life):
                 self._resume(life)
@@ -266,7 +266,7 @@ class Round:
         return ""
 
     def _limit(self, system: str) -> str:
-        """Return which limit of the settings is reached for a *system*, "" if none is."""
+        """Return that the most hosts of a *system* are out of service, "" if more may be held."""
         settings, count = self.hold_settings, self._count(system)
         # Those that the rules hold or drained, or would hold if they acted.
         held = {life.host for life in self._lives() if life.is_out and life.system in {system, ""}}
@@ -274,15 +274,12 @@ class Round:
         if out >= settings.most_out(count):
             share = f"hold.max_out is {100 * settings.max_out:.3g} %"
             return f"{out} of {count} hosts of {system} are out of service by these rules, and {share}"
-        return "" if self._may_begin() else f"{settings.per_hour} actions in an hour are the limit"
+        return ""
 
     def foreign(self, host: str) -> list[str]:
         """Return the active reservations of others that have a host."""
         own = self.name(host)
         return [n for n, r in self.reservations.items() if n != own and r.active and host in r.hosts]
-
-    def _may_begin(self) -> bool:
-        return self.journal.begun(self.journal.clock.time() - _HOUR) < self.hold_settings.per_hour
 
     def _count(self, system: str) -> int:
         """Return the number of hosts of a system in Slurm; if that is unknown, of those with a verdict."""
@@ -404,17 +401,12 @@ class Round:
 
         self._do(life, f"is tested in the reservation: {campaign.name}", intent, submitted)
 
-    def _release(
-        self, life: QuarantineState, reason: str, *, hand: bool = False, source: str = "", verdict: str = ""
-    ) -> None:
+    def _release(self, life: QuarantineState, reason: str, *, hand: bool = False, source: str = "") -> None:
         if not (hand or self._acts_on(life)):
             self._would(life, f"released: {reason}")
             return
         hand = hand or (life.hold is not None and life.hold.hand)
-        if not hand and verdict != DRAINED and not self._may_begin():
-            self.say(f"{life.host} is not released yet: the limit of actions in an hour is reached")
-            return
-        intent = self.journal.begin("release", life.host, hand=hand, reason=reason, source=source, verdict=verdict)
+        intent = self.journal.begin("release", life.host, hand=hand, reason=reason, source=source)
 
         def released() -> None:
             self._cancel(life)
@@ -436,16 +428,13 @@ class Round:
             self._would(life, f"drained: {test.reason}")
             return
         hand = life.hold is not None and life.hold.hand
-        if not hand and not self._may_begin():
-            self.say(f"{life.host} is not drained yet, but held: the limit of actions in an hour is reached")
-            return
         planned = drain.plan_host(life.host, test.reason, test.campaign, self.name(life.host))
         if planned.why_not:
             self.say(f"{planned.why_not}; it stays held")
             return
         intent = self.journal.begin("drain", life.host, hand=hand, reason=test.reason, source=test.campaign)
         self._do(life, f"is drained: {test.reason}", intent, lambda: slurm.run(planned.argv, fds=self.fds))
-        self._release(life, "it is drained", verdict=DRAINED)
+        self._release(life, "it is drained")
 
     def _resume(self, life: QuarantineState) -> None:
         """Resume a host that we drained, now that it is held."""
