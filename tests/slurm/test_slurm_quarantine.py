@@ -39,14 +39,15 @@ class Fleet:
     def __init__(self, site: Site, folder: Path, seed: int) -> None:
         self.site = site
         (folder / "site").mkdir()
-        (folder / "site" / "fleet.yaml").write_text(SETTINGS)
+        self.settings = folder / "site" / "fleet.yaml"
+        self.settings.write_text(SETTINGS)
         site.env["FIRSTTOUCH_SITE"] = str(folder / "site")
         self.chance = random.Random(seed)  # noqa: S311 - no secret
         self.kills = self.killed_tests = 0
 
-    def tend(self, *argv: str) -> str:
+    def tend(self) -> str:
         """Do one pass, and return what it printed."""
-        done = self.site.call("fleet", "tend", *argv)
+        done = self.site.call("fleet", "tend")
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
@@ -215,7 +216,9 @@ def bad_and_repaired(fleet: Fleet, kills: int) -> None:
     site.rates(n5=0.6)
     site.validated("n5", system="rated", campaign="first")
     assert [host for host, verdict in site.verdicts().items() if verdict == "fail"] == ["n5"]
-    assert "n5 would be held" in fleet.tend("--observe")
+    fleet.settings.write_text(SETTINGS.replace("act: true", "act: false"))
+    assert "n5 would be held" in fleet.tend()
+    fleet.settings.write_text(SETTINGS)
     assert fleet.reservations() == set()
 
     # A job that runs on the host goes on, and the host's test waits for its end.

@@ -21,8 +21,7 @@ from firsttouch.tools import require_report
 
 EXAMPLES = """\
   firsttouch fleet status                                     (the hosts that are held, why, and what comes next)
-  firsttouch fleet tend --observe                             (what the rules would do now)
-  firsttouch fleet tend --act                                 (one pass, whatever fleet.yaml says)
+  firsttouch fleet tend                                       (one pass, which acts if fleet.yaml says so)
   firsttouch fleet hold n7 --reason 'new DIMM in slot A2'     (test a repaired host before it returns)
   firsttouch fleet hold 'n[1-4]' --system amd-opteron
   firsttouch fleet release n7
@@ -41,10 +40,7 @@ def register(subparsers: options.Subparsers) -> None:
     releasing = add_action("release", "remove the reservations of held hosts", release)
     options.add(releasing, "hosts", "--reason")
     summary = "one pass: hold hosts that failed, test held hosts, and release or drain them"
-    tending = add_action("tend", summary, tend)
-    how = tending.add_mutually_exclusive_group()
-    how.add_argument("--act", action="store_true", default=None, help="act, even if fleet.yaml does not say so")
-    how.add_argument("--observe", action="store_false", dest="act", help="only print and note what would be done")
+    add_action("tend", summary, tend)
     add_action("status", "list the hosts that are held or that we drained", show_status)
     summary = "note that a host has got another board or other processors, so that its own level begins anew"
     replaced = add_action("replaced", summary, note_replacement)
@@ -102,17 +98,14 @@ def tend(args: argparse.Namespace) -> int:
     require_report()  # tests of held hosts are judged
     settings = site_settings.load()
     slurm.require("scontrol")
-    act = settings.hold.act if args.act is None else args.act
     lines: list[str] = []
     try:
         with actions.acting(wait=False) as (journal, lock):
             before = len(journal.lines)
-            hand = args.act is not False
-            work = tending.Round(journal, lock, settings, _sayer(lines, as_json=args.json), act=act, hand=hand)
+            work = tending.Round(journal, lock, settings, _sayer(lines, as_json=args.json))
             work.tend()
-            if not act:
-                why = "--observe was given" if args.act is False else "fleet.yaml has no `act: true` under hold"
-                say(f"firsttouch: the rules only observe, because {why}")
+            if not settings.hold.act:
+                say("firsttouch: the rules only observe, because fleet.yaml has no `act: true` under hold")
             _print(lines, journal.lines[before:], as_json=args.json)
     except actions.Busy as error:
         say(f"firsttouch: {error}")
@@ -150,8 +143,6 @@ def show_status(args: argparse.Namespace) -> int:
 
     settings = site_settings.load().hold
     journal = actions.Actions()
-    if ahead := journal.dated_ahead():
-        say(f"firsttouch: {ahead}")
     rows = [_row(life, settings) for life in journal.lives.values() if life.hold or life.drained]
     rows.sort(key=lambda row: row["host"])
     strange: list[str] = []

@@ -10,7 +10,6 @@ does nothing until Slurm has answered them.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import secrets
 from collections.abc import Iterator
@@ -30,8 +29,7 @@ from firsttouch.records import file_lock
 from firsttouch.records.append_log import AppendLog
 
 #: hold, test, drain, release and resume change Slurm. The others state what was seen: the result of a test, a host
-#: that somebody else released or resumed, a host without a decision (stuck), a verdict (fail), and what would be
-#: done (would).
+#: that somebody else released or resumed, a host without a decision (stuck), and a verdict (fail).
 What = Literal[
     "hold",
     "test",
@@ -42,7 +40,6 @@ What = Literal[
     "returned",
     "stuck",
     "fail",
-    "would",
 ]
 #: "undone": the process ended before Slurm did anything.
 State = Literal["intent", "done", "failed", "undone"]
@@ -92,8 +89,8 @@ class QuarantineState(Struct):
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
     our drain, until somebody resumes the host. *unfinished* has the intents without an end, by what they do.
     *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
-    *noted* is the measurement of the last fail that was noted, *would* what would be done. *drained_in_hold* is
-    whether our drain came after the present hold, *system* that of the last hold.
+    *noted* is the measurement of the last fail that was noted. *drained_in_hold* is whether our drain came after
+    the present hold, *system* that of the last hold.
     """
 
     host: str
@@ -104,7 +101,6 @@ class QuarantineState(Struct):
     ended: float = 0.0
     failed: float = 0.0
     noted: float = 0.0
-    would: str = ""
     is_stuck: bool = False
     drained_in_hold: bool = False
     system: str = ""
@@ -135,7 +131,7 @@ class QuarantineState(Struct):
     def _done(self, action: Action, intent: Action, now: float) -> None:
         match action.what:
             case "hold":
-                self.hold, self.tests, self.is_stuck, self.would = intent, [], False, ""
+                self.hold, self.tests, self.is_stuck = intent, [], False
                 self.drained_in_hold, self.system = False, intent.system
             case "test":
                 self.tests.append(Test(intent.id, intent.source, action.job))
@@ -144,10 +140,10 @@ class QuarantineState(Struct):
                     if test.id == action.id:
                         test.ended, test.verdict, test.reason = True, action.verdict, action.reason
             case "drain":
-                self.drained, self.ended, self.would = action, _believed(action.time, now), ""
+                self.drained, self.ended = action, _believed(action.time, now)
                 self.drained_in_hold = self.hold is not None
             case "release" | "returned":
-                self.hold, self.ended, self.would = None, _believed(action.time, now), ""
+                self.hold, self.ended = None, _believed(action.time, now)
                 if action.what == "returned":
                     self.drained = None
             case "resume":
@@ -156,8 +152,6 @@ class QuarantineState(Struct):
                 self.is_stuck = True
             case "fail":
                 self.noted = max(self.noted, _believed(action.measured, now))
-            case "would":
-                self.would = action.reason
 
 
 def _believed(moment: float, now: float) -> float:
@@ -216,20 +210,6 @@ class Actions:
         """Write a line about something that was seen, and not done."""
         more = {"id": secrets.token_hex(4), **more}
         return self.write(Action(what=what, state="done", host=host, time=self.clock.time(), by=_by(), **more))
-
-    def dated_ahead(self) -> str:
-        """Return a line about the lines that are dated in the future; "" if there are none."""
-        now = self.clock.time()
-        ahead = [(a.time, number) for number, a in enumerate(self.lines, 1) if not _believed(a.time, now)]
-        if not ahead:
-            return ""
-        latest, number = max(ahead)
-        day = datetime.datetime.fromtimestamp(latest, datetime.UTC).date()
-        return (
-            f"{self.file}:{number}: dated {day}, which is in the future"
-            + (f", as {len(ahead) - 1} more lines are" if len(ahead) > 1 else "")
-            + ": the clock of the host that acted was wrong, so these times do not count"
-        )
 
 
 def _by() -> str:

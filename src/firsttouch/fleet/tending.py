@@ -63,22 +63,13 @@ class Cause(Struct, frozen=True):
 class Round:
     """One pass over the journal and Slurm, under the journal's lock, whose descriptor is *lock*.
 
-    Without *act*, the rules only note what they would do. Without *hand*, this also holds for hosts that a person
-    held by hand. Lines about what happens are given to *say*. :attr:`failed` is whether an action failed.
+    Unless the *settings* let the rules act, they only say what they would do. Hosts that a person held are tested,
+    released and drained in any case. *say* gets lines about what happens. :attr:`failed` is whether an action
+    failed.
     """
 
-    def __init__(
-        self,
-        journal: Actions,
-        lock: int,
-        settings: SiteSettings,
-        say: Callable[[str], None],
-        *,
-        act: bool = False,
-        hand: bool = True,
-    ) -> None:
+    def __init__(self, journal: Actions, lock: int, settings: SiteSettings, say: Callable[[str], None]) -> None:
         self.journal, self.fds, self.settings, self.say = journal, (lock,), settings, say
-        self.act, self.hand = act, hand
         self.hold_settings = settings.hold
         self.reservations = slurm.reservations()
         self.failed = False
@@ -92,8 +83,6 @@ class Round:
 
         Raises RunFailed if Slurm does not answer, or lets this user do nothing.
         """
-        if ahead := self.journal.dated_ahead():
-            self.say(f"firsttouch: {ahead}")
         for life in self._lives():
             self._each(life, self.finish)
         for life in self._lives():
@@ -137,7 +126,7 @@ class Round:
                     happened = not slurm.node(life.host).is_drained
             self.journal.end(intent, "done" if happened else "undone", job=job)
             self.say(f"{life.host}: a {intent.what} that was interrupted {'is' if happened else 'was not'} done")
-            if not happened and intent.hand and self.hand:
+            if not happened and intent.hand:
                 self._again(life, intent)
 
     def _again(self, life: QuarantineState, intent: Action) -> None:
@@ -295,7 +284,7 @@ class Round:
 
     def _hold(self, life: QuarantineState, logged: verdict_log.Logged) -> None:
         cause = Cause(logged.reason or f"its verdict is {logged.verdict}", logged.source, logged.system)
-        if not self.act:
+        if not self.hold_settings.act:
             self._would_hold[life.host] = cause.system
             self._would(life, f"held: {cause.reason}")
         else:
@@ -339,7 +328,7 @@ class Round:
     # ------------------------------------------------------------ actions on Slurm
     def _acts_on(self, life: QuarantineState) -> bool:
         """Return whether the rules may do the next step of a host that is held."""
-        return self.act or (self.hand and life.hold is not None and life.hold.hand)
+        return self.hold_settings.act or (life.hold is not None and life.hold.hand)
 
     def _do(self, life: QuarantineState, text: str, intent: Action, command: Callable[[], str | None]) -> None:
         """Do an action whose intent is written. Raises Forbidden, and RunFailed with Slurm's reason.
@@ -359,9 +348,7 @@ class Round:
         self.say(f"{life.host} {text}{f', job {job}' if job else ''}")
 
     def _would(self, life: QuarantineState, text: str) -> None:
-        """Note what is not done because the site only observes, once."""
-        if life.would != text:
-            self.journal.note("would", life.host, reason=text)
+        """Say what is not done because the site only observes."""
         self.say(f"{life.host} would be {text}")
 
     def _reserve(self, life: QuarantineState, cause: Cause, *, hand: bool) -> Action:
