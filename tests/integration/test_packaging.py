@@ -222,7 +222,6 @@ LIGHT = (
     ("system", "aligners"),
     ("advise", "--list"),
     ("fleet", "replaced", "n1", "--system", "local", "--records", "replaced.jsonl"),
-    ("fleet", "settings"),
     ("campaign", "list"),
     ("init", "jobs"),
     ("path",),

@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_exclude, fleet_history, options
 from firsttouch.errors import FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say
@@ -25,8 +23,7 @@ EXAMPLES = """\
   firsttouch fleet hold n7 --reason 'new DIMM in slot A2'     (test a repaired host before it returns)
   firsttouch fleet hold 'n[1-4]' --system amd-opteron
   firsttouch fleet release n7
-  firsttouch fleet replaced n7 --system amd-opteron --records results/n7.jsonl --reason 'new board'
-  firsttouch fleet settings                                   (the site's settings, and their files)"""
+  firsttouch fleet replaced n7 --system amd-opteron --records results/n7.jsonl --reason 'new board'"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -48,7 +45,6 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(replaced, "--system", required=True, help="the system of the host's records")
     options.add(replaced, "--records", required=True)
     replaced.add_argument("--reason", default="", metavar="TEXT", help="what was replaced")
-    add_action("settings", "print the site's settings of fleet.yaml", show_settings)
     fleet_exclude.register(add_action)
     fleet_history.register(add_action)
 
@@ -209,19 +205,4 @@ def note_replacement(args: argparse.Namespace) -> int:
         options.print_json({"host": args.host, "system": args.system, "time": record.time, "reason": args.reason})
     else:
         print(one_line(f"{args.host}: sessions before {record.time} do not count any more"))
-    return 0
-
-
-def show_settings(args: argparse.Namespace) -> int:
-    """Print the settings that apply here; times are in seconds."""
-    document = to_builtins(site_settings.load(), enc_hook=float)
-    files = [str(file) for file in paths.tables_of(site_settings.NAME)]
-    if args.json:
-        options.print_json({"files": files, **document})
-        return 0
-    print(f"files: {', '.join(files) or f'none, these are the defaults ({paths.site() / site_settings.NAME})'}")
-    for section, values in document.items():
-        for name, value in values.items() if isinstance(values, dict) else [("", values)]:
-            text = " ".join(map(str, value)) if isinstance(value, tuple) else value
-            print(f"{'.'.join(filter(None, (section, name))):20} {text}")
     return 0
