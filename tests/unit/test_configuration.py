@@ -25,7 +25,10 @@ def host_of(nodes):
     host = topology.of_this_host()
     numbers = [(package, node) for package, count in enumerate(nodes) for node in range(count)]
     pus = tuple(topology.Pu(i, i, p, 10 * p + node) for i, (p, node) in enumerate(numbers))
-    return structs.replace(host, pus=(*pus, topology.Pu(99, 99, 0, None)))
+    caches = [
+        topology.Cache(level, size, frozenset()) for level, size in ((2, 1 << 20), (1, 48 << 10), (2, 1 << 20))
+    ]
+    return structs.replace(host, pus=(*pus, topology.Pu(99, 99, 0, None)), caches=tuple(caches if nodes else ()))
 
 
 def test_the_settings_of_a_server(tmp_path):
@@ -37,6 +40,7 @@ def test_the_settings_of_a_server(tmp_path):
     assert now.settings["cpu.governor"] == "performance (3 of 4), powersave (1 of 4)"
     assert now.settings["cpu.frequency_range"] == "800 to 3400 MHz"
     assert now.settings["cpu.turbo"] == "off"
+    assert now.settings["cpu.caches"] == "L1 48 KiB, L2 1 MiB"
     assert now.settings["cpu.idle_states"] == "POLL, C1 2 us, C6 170 us (disabled)"
     assert now.settings["kernel.mitigations.l1tf"] == "Not affected"
     assert now.settings["memory.huge_pages"] == "madvise"
@@ -129,7 +133,10 @@ def test_a_host_that_shows_nothing(tmp_path):
     assert configuration.read(host_of([]), tmp_path).settings == {}
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cmdline").write_bytes(b"\xff\xfe")
-    assert configuration.read(host_of([1, 2]), tmp_path).settings == {"numa.nodes_per_package": "1 or 2"}
+    assert configuration.read(host_of([1, 2]), tmp_path).settings == {
+        "numa.nodes_per_package": "1 or 2",
+        "cpu.caches": "L1 48 KiB, L2 1 MiB",
+    }
 
 
 UDEV = """\

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from firsttouch import paths
+from firsttouch.cli import main
 from firsttouch.fleet.measuring import CheckJudge
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import latest
@@ -154,11 +155,14 @@ def test_equal_banks_are_compared_with_each_other(rates, low):
 def test_the_first_page_answers(tmp_path, rate, card, sentence):
     memory = [reads(rate)] if rate else [latency(1 << 30, 100)]
     schema.append(tmp_path / "records.jsonl", [MODULES_8, theory(204.8), *memory])
-    write_report([tmp_path / "records.jsonl"], tmp_path / "out")
+    written = write_report([tmp_path / "records.jsonl"], tmp_path / "out")
     page = (tmp_path / "out" / "index.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
     assert f">{card}</h2>" in page
     assert sentence in page
     assert "Verdicts:" not in page
+    of_terminal = " ".join(written.summary.table().replace("\N{NO-BREAK SPACE}", " ").split())
+    assert f"{card}. " in of_terminal
+    assert sentence in of_terminal
 
 
 @pytest.mark.parametrize(
@@ -193,20 +197,34 @@ def test_both_directions_of_a_link_are_compared(back, low):
     assert [part.part for part in host.parts] == ([low] if low else [])
 
 
+CACHES = {"cpu_caches": "L2 512 KiB, L3 32 MiB"}
+
+
 @pytest.mark.parametrize(
     ("l3", "settings", "word", "text"),
     [
+        (25, CACHES, "as expected", "L3 25 ns beside memory 100 ns"),
+        (90, CACHES, "low", "L3 90 ns beside memory 100 ns"),
         (25, {}, "as expected", "L3 25 ns beside memory 100 ns"),
         (90, {}, "low", "L3 90 ns beside memory 100 ns"),
         (90, {"machine_virtual": "yes"}, "unknown", "the caches are not this guest's own"),
     ],
 )
 def test_the_last_cache_is_clearly_faster_than_memory(l3, settings, word, text):
-    system = load("amd-milan")
+    system = Undescribed("s") if settings == CACHES else load("amd-milan")
     records = [configuration(**settings), latency(16 << 20, l3), latency(1 << 30, 100)]
     findings = judged(samples_table.of_records(records), system, configurations=lambda: latest(records))
     (caches,) = [e for e in findings.of("n1").expected if e.part == "caches of NUMA 0"]
     assert (caches.answer, text in caches.basis) == (word, True)
+
+
+def test_a_page_and_a_verdict_give_one_answer(tmp_path, capsys):
+    """The caches of the host that reads the records are not those of the host that was measured."""
+    vm = paths.ROOT / "docs" / "examples" / "vm.jsonl"
+    pages = [write_report([vm], tmp_path / str(name), system=name).summary for name in (None, paths.LOCAL)]
+    (stated,) = {page.cards[0].sentence for page in pages}
+    assert main(["validate", "--system", paths.LOCAL, str(vm)]) == 0
+    assert stated.split(";")[0][1:] in capsys.readouterr().out
 
 
 # ----------------------------------------------------------------------

@@ -18,9 +18,12 @@ from msgspec import Struct, field
 from firsttouch.host import kernel_files, memory_modules
 from firsttouch.host.memory_modules import Installed
 from firsttouch.host.topology import Topology
+from firsttouch.units import format_bytes
 
 #: The settings of memory modules begin with this; the rest is the module's slot.
 MODULE = "memory.modules."
+#: The setting with the sizes of caches: ``L1 32 KiB, L2 1 MiB``.
+CACHES = "cpu.caches"
 #: The setting that says that this is a virtual machine.
 VIRTUAL = "machine.virtual"
 #: Vendors of virtual machines by the firmware's tables, for processors without the flag ``hypervisor`` (systemd,
@@ -85,6 +88,8 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
     settings["memory.huge_pages_reserved"] = _reserved(root)
     settings |= _kernel_policies(root) | _cgroup_limits(root)
     settings["numa.nodes_per_package"] = _nodes_per_package(host)
+    sizes = sorted({(cache.level, cache.size_bytes) for cache in host.caches if cache.size_bytes})
+    settings[CACHES] = ", ".join(f"L{level} {format_bytes(size)}" for level, size in sizes)
     settings[VIRTUAL] = "yes" if _is_virtual(root, settings) else ""
     settings |= {f"{MODULE}{slot}": module.text() for slot, module in installed.by_slot().items()}
     readable = {name: value for name, value in sorted(settings.items()) if value not in _NOTHING}

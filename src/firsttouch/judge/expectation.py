@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.host.configuration import MODULE, VIRTUAL
+from firsttouch.host.configuration import CACHES, MODULE, VIRTUAL
 from firsttouch.host.memory_modules import channel_of, rate_of, socket_of_slot
 from firsttouch.judge import questions
 from firsttouch.judge.constants import (
@@ -38,7 +39,7 @@ from firsttouch.records.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.systems import processors
 from firsttouch.systems.facts import CHANNEL_BYTES, Facts
 from firsttouch.systems.processors import Processor
-from firsttouch.units import quantity
+from firsttouch.units import parse_bytes, quantity
 
 SLICE = "a slice: the share of its host is the hypervisor's"
 _ROOT = "run it as root once, as the modules cannot be read"
@@ -290,7 +291,9 @@ class _Host:
 
     def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         """Yield whether each cache is faster than what is behind it, the last one clearly."""
-        sizes = sorted({(c.size_bytes, c.level) for c in self._facts.caches}) if self._facts else []
+        recorded = re.findall(r"L(\d+) ([^,]+)", self._settings.get(CACHES, ""))
+        sizes = sorted({(parse_bytes(size), int(level)) for level, size in recorded})
+        sizes = sizes or sorted({(c.size_bytes, c.level) for c in self._facts.caches} if self._facts else ())
         for nodes, curve in self._curves.items():
             levels = []
             for (below, _), (size, level) in itertools.pairwise([(0, 0), *sizes]):

@@ -106,9 +106,10 @@ def judged(
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
     """Fill in what the parts of each host should reach. A low one is suspect, and fails nobody."""
     samples, configurations = findings.samples, findings.configurations()
+    # The facts of a system without a file were drafted from the host that reads the records.
+    facts = findings.system.facts if findings.system.path else None
     for number, host in enumerate(samples.hosts):
         settings = configurations[host].settings if host in configurations else {}
-        facts = findings.system.facts
         expected = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
         findings.expected[number] = (*_beyond_limits(findings, host), *expected)
         if low := [e.finding() for e in expected if e.answer == "low"]:

@@ -225,6 +225,15 @@ class Card(Block, frozen=True):
     answer: str = ""
 
     @property
+    def heading(self) -> str:
+        """The title with the answer or the verdict."""
+        return (
+            f"{self.title}: {self.answer}"
+            if self.answer
+            else f"Verdict of {self.title}: {self.word or 'not judged'}"
+        )
+
+    @property
     def sign(self) -> str:
         """The sign of its verdict."""
         return SIGNS.get(self.word, "-")

@@ -151,7 +151,7 @@ def build(
     }
     forms.write(out, _page(report), _ticket(report), document, files)
     write_table(records, out / "records.parquet")
-    return Summary(lines, report.problems, counts["invalid"], document)
+    return Summary(lines, report.problems, counts["invalid"], document, _cards(report))
 
 
 # ----------------------------------------------------------------------
@@ -285,11 +285,12 @@ def _cards(report: _Report) -> list[Card]:
     cards = []
     for host in report.hosts:
         v, key = host.view, (host.view.host, host.view.system)
+        verdict = verdicts.get(key)
         of_system = [g for g in report.guidelines if g.system == v.system]
         placement = guidelines.recommended(of_system)
         card = of_verdicts.card_of_host(
-            *(v, titles[v.key], host.aspects, verdicts.get(key), report.problems),
-            is_judged=key in judged,
+            *(v, titles[v.key], host.aspects, verdict, report.problems),
+            is_judged=key in judged and bool(verdict and (verdict.findings or verdict.missing)),
             placement=placement,
         )
         cards.append(card)

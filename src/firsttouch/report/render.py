@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,14 +14,19 @@ from msgspec import Struct
 from firsttouch.documents import attributes
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
-from firsttouch.report.document import Cell, Entry, Figure, Table
+from firsttouch.report.document import Card, Cell, Entry, Figure, Table
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import clean
 from firsttouch.units import percent, quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
-#: Problems that a terminal shows, and the width of its first column.
-_NAMED, _LABEL = 5, 28
+#: Problems that a terminal shows, the width of its first column, and the width of sentences.
+_NAMED, _LABEL, _WIDTH = 5, 28, 79
+
+
+def card_key(view: HostView) -> str:
+    """Return the address of the card of a host within the page."""
+    return f"{view.key}-card"
 
 
 def headlines(results: Iterable[Result]) -> Table:
@@ -78,18 +84,22 @@ def figure(view: HostView, chart: Chart) -> Figure:
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a report: the results of each host, the problems, and the number of invalid records."""
+    """The summary of a report: the results and the card of each host, the problems, and the invalid records."""
 
     hosts: tuple[tuple[HostView, tuple[Result, ...]], ...]
     problems: tuple[Problem, ...]
     invalid: int
     document: dict[str, Any]
+    cards: Sequence[Card] = ()
 
     def table(self) -> str:
         """Return the lines for a terminal: one per result, and below them what was not measured."""
         parts = []
+        cards = {card.key: card for card in self.cards}
         for view, results in self.hosts:
             lines = [f"{view.host} (system {view.system}, partition {view.partition})"]
+            if card := cards.get(card_key(view)):
+                lines += textwrap.wrap(f"{card.heading}. {card.sentence}", _WIDTH)
             for result in results:
                 if not result.is_detail:
                     record = result.record

@@ -136,7 +136,7 @@ def card_of_host(
     sentence += f" {placement}." if placement else ""
     stated = answer(verdict.expected) if verdict and not is_judged else ""
     return Card(
-        key=f"{view.key}-card",
+        key=render.card_key(view),
         title=title,
         word=_LIKE.get(stated, verdict.verdict if verdict else ""),
         answer=stated,
