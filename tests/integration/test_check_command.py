@@ -9,18 +9,14 @@ import select
 import shutil
 import subprocess
 import sys
-import threading
 
 import pytest
 from msgspec.structs import asdict
 
 from factories.processes import captured, write_program
 from firsttouch import cli, paths
-from firsttouch.benchmarks import programs
 from firsttouch.campaign import host_check, timekeeper
-from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.fleet import verdict_log
-from firsttouch.fleet.measuring import CheckJudge
+from firsttouch.clock import Clock
 from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.systems import definition
@@ -321,145 +317,3 @@ def test_a_reader_that_takes_nothing_is_not_waited_for():
     assert done.returncode == 3
     os.close(read_end)
     os.close(write_end)
-
-
-# ----------------------------------------------------------------------
-# What was blamed before comes first
-
-
-def blamed(host, reason, time, *, verdict="fail", system="amd-opteron"):
-    """Return a line of the log of verdicts."""
-    values = {"time": time, "host": host, "system": system, "verdict": verdict, "reason": reason, "source": "x"}
-    return json.dumps(values) + "\n"
-
-
-def order(monkeypatch, folder, seconds=3600.0, seed=1):
-    """Return the steps of eight NUMA nodes after those of all PUs, by the log in *folder*, and lines.
-
-    *seconds* is the time that the log may take, and *seed* draws the order.
-    """
-    monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(folder))
-    monkeypatch.setenv("FIRSTTOUCH_SEED", str(seed))
-    monkeypatch.setattr(host_check, "_LOG_SECONDS", seconds)
-    lines = []
-    system = definition.load("amd-opteron")
-    blame = host_check.logged_blame("n1", CheckJudge(system, strict=False), lines.append)
-    opteron = topology.load(xml=paths.ROOT / "docs" / "examples" / "opteron.xml")
-    ordered = host_check.steps(opteron, system, blame)
-    return [step.title for step in ordered[2:]], lines
-
-
-def test_a_host_without_a_thread_left_is_checked_in_the_order_of_the_references(tmp_path, monkeypatch):
-    def none_left(_):
-        raise RuntimeError("can't start new thread")
-
-    usual, _ = order(monkeypatch, tmp_path)
-    monkeypatch.setattr(threading.Thread, "start", none_left)
-    assert order(monkeypatch, tmp_path) == (
-        usual,
-        ["firsttouch: the log of verdicts does not set the order of the measurements: can't start new thread"],
-    )
-
-
-def copy(node, bank):
-    """Return the reason of a verdict whose worst metric is this bandwidth."""
-    return f"copy, NUMA {node} to bank {bank}: 23.3 GB/s, 24.8 % below 31 (fleet); 3 more"
-
-
-def latency(node, bank):
-    """Return the reason of a verdict whose worst metric is this latency."""
-    return f"random latency, NUMA {node} to bank {bank}, 1 GiB, random order: 200 ns, 20 % above 150"
-
-
-def test_what_verdicts_blamed_is_among_the_first_and_not_always_the_first(tmp_path, monkeypatch):
-    log, now = tmp_path / "log", SYSTEM_CLOCK.time()
-    usual, _ = order(monkeypatch, tmp_path)
-    log.mkdir()
-    far = next(title for title in usual[::-1] if title.startswith("bandwidth"))
-    node, bank = far.split()[4], far.split()[-1]
-    (log / "n1.jsonl").write_text(
-        blamed("n1", copy(node, bank), now - 9)
-        + blamed("n1", latency(2, 2), now - 8, verdict="suspect")
-        + blamed("n1", "memory of bank 2: latency 20.0 % worse than its siblings, 1 session", now - 7)
-        + blamed("n1", "memory of bank 3: bandwidth 9.0 % worse than its own level", now - 7)
-        + blamed("n1", copy(1, 1), now - 100 * 86400)
-        + blamed("n1", copy(1, 1), now - 6, verdict="undecided")
-        + blamed("n1", copy(1, 1), now - 5, system="another")
-    )
-    (log / "n2.jsonl").write_text(blamed("n2", latency(3, 3), now - 60))
-    first = {"latency of NUMA node 2 to bank 2", far, "bandwidth of NUMA node 3 to bank 3"}
-    ordered, lines = order(monkeypatch, tmp_path)
-    others = [title for title in usual if title not in first]
-    assert set(ordered[:6]) == {*first, *others[:3]}
-    assert ordered[6:] == others[3:]
-    assert lines == []
-    begins = {order(monkeypatch, tmp_path, seed=seed)[0][0] in first for seed in range(1, 41)}
-    assert begins == {True, False}
-
-
-def test_a_damaged_or_huge_log_keeps_the_order(tmp_path, monkeypatch):
-    usual, lines = order(monkeypatch, tmp_path / "absent")
-    assert lines == []
-    log = tmp_path / "log"
-    log.mkdir()
-    (log / "n1.jsonl").write_bytes(b"\xff{not json\n" + blamed("n9", "copy", 1.0).encode() + b"[1]\n" * 9)
-    with (log / "n2.jsonl").open("wb") as huge:
-        huge.truncate(1 << 40)
-    os.mkfifo(log / "n3.jsonl")
-    (log / "n4.jsonl").symlink_to("/dev/zero")
-    assert order(monkeypatch, tmp_path) == (usual, [])
-
-
-def test_a_folder_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
-    usual, _ = order(monkeypatch, tmp_path)
-    (tmp_path / "log").write_text("no folder")
-    ordered, (line,) = order(monkeypatch, tmp_path)
-    assert ordered == usual
-    assert "the log of verdicts does not set the order of the measurements: " in line
-
-
-def test_a_server_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
-    usual, _ = order(monkeypatch, tmp_path)
-    answer = threading.Event()
-    monkeypatch.setattr(verdict_log, "read", lambda **_: answer.wait() and {})
-    ordered, (line,) = order(monkeypatch, tmp_path, 0.0)
-    answer.set()
-    assert ordered == usual
-    assert "it took longer than 0 s" in line
-
-
-#: Runs the process of a check that measures, which waits longer for the log than a busy host needs to read it.
-PATIENT = """if True:
-    import sys
-    from firsttouch import cli
-    from firsttouch.campaign import host_check
-    host_check._LOG_SECONDS = 3600.0
-    sys.exit(cli.main())
-"""
-
-
-def test_a_check_measures_what_the_log_blames_and_the_rest(tmp_path, probe, monkeypatch):
-    """The log never decides; the tests of steps above have its order."""
-    host = topology.load()
-    node = host.cpu_nodes[-1]
-    bank = programs.nearest(host, (node,))
-    (tmp_path / "log").mkdir()
-    name = os.uname().nodename
-    text = blamed(name, latency(node, bank), SYSTEM_CLOCK.time() - 60, system="checked")
-    (tmp_path / "log" / f"{name}.jsonl").write_text(text)
-    monkeypatch.setenv("FIRSTTOUCH_SEED", "1")
-    system = system_file(tmp_path)
-    steps = host_check.steps(
-        host, definition.load(str(system)), lambda case: int(latency(node, bank).startswith(case.title))
-    )
-    done = captured(
-        [sys.executable, "-c", PATIENT, "check", "--measuring", "--share-host", "--system", system],
-        env={**os.environ, **probe(SMALL), "FIRSTTOUCH_VERDICTS": str(tmp_path)},
-        check=True,
-    )
-    state = json.loads(done.stdout.splitlines()[-1])
-    metrics = dict.fromkeys(measured["metric"].split(",")[0] for measured in state["measured"])
-    aspects = [step.aspect for step in steps if step.node == node and step.bank == bank]
-    assert sorted("latency" if "latency" in metric else "bandwidth" for metric in metrics) == sorted(aspects)
-    assert state["verdict"]["verdict"] != "fail"
-    assert state["left"] == []

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import math
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,8 +24,7 @@ from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
 from firsttouch.benchmarks.recording import recording
 from firsttouch.campaign.timekeeper import State
-from firsttouch.clock import SYSTEM_CLOCK
-from firsttouch.errors import FirstTouchError, one_line
+from firsttouch.errors import FirstTouchError
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
@@ -35,25 +33,18 @@ from firsttouch.systems import references
 from firsttouch.systems.definition import System, available
 
 Say = Callable[[str], None]
-#: Returns how often a case was blamed.
-Blame = Callable[[Case], int]
 #: The metrics that are measured, by aspect: the first that the system has references for, or else the first. Of
 #: latency's curve it is the largest size, which memory serves.
 _METRICS = {
     "bandwidth": [f"{kernel}_bandwidth" for kernel in measure.ARRAYS],
     "latency": ["random_latency"],
 }
-_UNITS = {"bandwidth": "GB/s", "latency": "ns"}
 #: What is measured on all PUs at once.
 _OF_ALL = {correctness.CHECK: "known answers of all PUs", cores.CHECK: "clock of all PUs"}
 #: The options of known answers: some thousands of each kind on each PU.
 _ANSWERS = ("--seconds=0.1", "--array-bytes=64MB")
 #: The parameters by which references name the place of a measurement.
 _PLACE = ("pu_nodes", "bank", "relation")
-#: Time (s) that the log of verdicts may take, which may be on a file server.
-_LOG_SECONDS = 1.0
-#: Age (s) from which a verdict tells nothing of what fails now.
-_OLD = 90 * 86400.0
 
 
 class Judge(Protocol):
@@ -64,9 +55,6 @@ class Judge(Protocol):
 
     def undecided(self, records: Sequence[Record]) -> Collection[str]:
         """Return the keys of the cases that another repetition may decide."""
-
-    def blame(self, host: str, since: float) -> Blame:
-        """Return how often bad verdicts of a *host* *since* a time (s since 1970) blamed a case."""
 
 
 class Step(Struct, frozen=True):
@@ -83,13 +71,6 @@ class Step(Struct, frozen=True):
         if self.aspect in _OF_ALL:
             return _OF_ALL[self.aspect]
         return f"{self.aspect} of NUMA node {self.node} to bank {self.bank}"
-
-    @property
-    def case(self) -> Case:
-        """The case that is measured."""
-        place = {"pu_nodes": [self.node], "bank": self.bank}
-        better = catalogue.better_of(self.aspect, self.metric, "higher")
-        return Case("", self.aspect, self.metric, place, _UNITS[self.aspect], better)
 
     def run(self, say: Say) -> Iterator[list[Record]]:
         """Yield the records of the step."""
@@ -115,36 +96,12 @@ class Step(Struct, frozen=True):
         return record.check == self.aspect and (place or self.aspect in _OF_ALL)
 
 
-def logged_blame(host: str, judge: Judge, say: Say) -> Blame:
-    """Return how often the log of verdicts blames a case; never, with a line, if it cannot be read soon."""
-    blames: list[Blame] = []
-    failed = [f"it took longer than {_LOG_SECONDS:g} s"]
-
-    def read() -> None:
-        try:
-            blames.append(judge.blame(host, SYSTEM_CLOCK.time() - _OLD))
-        except Exception as error:  # whatever is wrong with the log, the host is judged
-            failed[0] = one_line(str(error) or type(error).__name__)
-
-    reading = threading.Thread(target=read, daemon=True)  # a file server may never answer
-    try:
-        reading.start()
-        reading.join(_LOG_SECONDS)
-    except RuntimeError as error:  # there is no thread left
-        failed[0] = str(error)
-    if blames:
-        return blames[0]
-    say(f"firsttouch: the log of verdicts does not set the order of the measurements: {failed[0]}")
-    return lambda _: 0
-
-
-def steps(host: Topology, system: System, blame: Blame = lambda _: 0) -> list[Step]:
+def steps(host: Topology, system: System) -> list[Step]:
     """Return the measurements of a host, those first that tell most.
 
     Known answers and clocks take two seconds, and one wrong answer or slow core decides. Then come the
-    measurements that earlier verdicts *blame* most often. Then come those that a reference of the system judges,
-    the narrowest first: without one, a value tells nothing of one host. Of the others, each NUMA node's own bank
-    comes before far ones, and bandwidth, which takes the shortest time, before latency.
+    measurements that a reference of the system judges, the narrowest first: without one, a value tells nothing of
+    one host. The order of equal ones is drawn.
     """
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}
     far = {node: max(host.memory_nodes, key=lambda bank: (host.distance(node, bank), bank)) for node in near}
@@ -170,12 +127,8 @@ def steps(host: Topology, system: System, blame: Blame = lambda _: 0) -> list[St
         ]
         return min(ends, default=math.inf)
 
-    # The order of equal ones is drawn. Among the first are as many that nobody blamed as blamed ones: a case
-    # that is always first would differ from the rest by that alone.
-    ranked = sorted(drawn(ordered), key=lambda step: (-blame(step.case), limit(step)))
-    first = 2 * sum(blame(step.case) > 0 for step in ranked)
     of_all = [Step(correctness.CHECK, correctness.ANSWERS), Step(cores.CHECK, cores.CLOCK)]
-    return [*of_all, *drawn(ranked[:first]), *ranked[first:]]
+    return [*of_all, *sorted(drawn(ordered), key=limit)]
 
 
 def states(system: System, file: Path | None, judge: Judge, *, share_host: bool, say: Say) -> Iterator[State]:
@@ -190,8 +143,7 @@ def states(system: System, file: Path | None, judge: Judge, *, share_host: bool,
         os.environ["FIRSTTOUCH_SYSTEMS"] = ":".join(filter(None, folders))
     host = load()
     watch, records = Watch(), [*measure.topology(host, say=say)]
-    blame = logged_blame(records[0].host, judge, say)
-    left = {step.title: step for step in steps(host, system, blame)}
+    left = {step.title: step for step in steps(host, system)}
     troubles: list[str] = []
     if len(host.allowed_pus) < len(host.pus):
         # The mask is this process's, whatever the host has.

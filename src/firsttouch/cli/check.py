@@ -35,10 +35,9 @@ EXAMPLES = """\
   firsttouch check --system local --against reports/out/latest
 
 Measured are the facts of the host, known answers and the clock of all PUs, then bandwidth and latency: first those
-that verdicts of this host blamed (by the log of verdicts), among the same number of others in an order that
-FIRSTTOUCH_SEED draws, then those that the system's references judge, the narrowest first, then of each NUMA node
-with its own bank and with the farthest one. Undecided cases are measured again while there is time. The command
-ends in time whatever happens: a measurement that hangs is killed, and what was not measured is named.
+that the system's references judge, the narrowest first, then of each NUMA node with its own bank and with the
+farthest one, in an order that FIRSTTOUCH_SEED draws. Undecided cases are measured again while there is time. The
+command ends in time whatever happens: a measurement that hangs is killed, and what was not measured is named.
 Exit status: 0 no metric is worse than undecided, 1 the host fails, 2 bad input, 3 it could not be measured here:
 other processes used it, a placement did not hold, something is missing or failed; 4 suspect (with --strict, also
 undecided, or not measured in time)."""

@@ -8,7 +8,7 @@ Campaigns and the check of a host judge nothing: the command line gives them a :
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case, grouped
-from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, quantity, quantity_range, text_range
@@ -130,20 +129,6 @@ class CheckJudge(Struct, frozen=True):
     def undecided(self, records: Sequence[Record]) -> Collection[str]:
         """Return the keys of the cases that another repetition may decide."""
         return judging.undecided(records, self.system)
-
-    def blame(self, host: str, since: float) -> Callable[[Case], int]:
-        """Return how often bad verdicts of a *host* *since* a time (s since 1970) blamed a case, or its part."""
-        reasons = [
-            logged.reason
-            for logged in verdict_log.read(only=host).get(host, ())
-            if logged.system == self.system.name and logged.time >= since and logged.verdict in {"fail", "suspect"}
-        ]
-
-        def times(case: Case) -> int:
-            named = (f"{case.title}:", f"{case.title},", f"{part_of(case).text}: {kind_of(case)} ")
-            return sum(reason.startswith(named) for reason in reasons)
-
-        return times
 
 
 class Standing(Struct, frozen=True):
