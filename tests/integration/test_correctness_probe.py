@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from factories.processes import write_program
 from firsttouch.benchmarks import correctness, probe
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
-from firsttouch.judge.judging import judge
 from firsttouch.records import schema
-from firsttouch.systems.definition import Undescribed
 
 
 def results(*options):
@@ -89,73 +86,3 @@ def test_the_command_writes_records_and_ends_with_0(run_here, tmp_path):
     assert done.returncode == 0, done.stderr
     assert {r["check"] for r in json.loads(done.stdout)} == {"correctness"}
     assert len(schema.read(tmp_path / "r.jsonl")) >= len(json.loads(done.stdout))
-
-
-# ----------------------------------------------------------------------
-# Programs whose output is compared
-
-PUS = sorted(topology.load().allowed_pus)
-
-
-@pytest.fixture
-def program(tmp_path):
-    """Return a program that runs a shell script, whose variable ``pu`` is the PU that it may use."""
-
-    def write(text):
-        file = tmp_path / "program"
-        write_program(file, f'pu=$(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)\n{text}')
-        return str(file)
-
-    return write
-
-
-def test_a_program_that_prints_the_same_on_all_pus_blames_none(run_here, program):
-    done = run_here("measure", "correctness", "--compare-output", f"{program('echo 42')} 'a b'", "--json")
-    (record,) = json.loads(done.stdout)
-    assert (done.returncode, record["value"], record["status"]) == (0, 0.0, "valid")
-    assert record["parameters"]["units"] == 3 * len(PUS)
-    assert record["parameters"]["work"].endswith("/program 'a b'")
-
-
-@pytest.mark.skipif(len(PUS) < 2, reason="one PU has no other to be compared with")
-@pytest.mark.parametrize("fault", ["echo 43", "exit 3"])
-def test_a_pu_with_another_output_or_status_fails_the_host(run_here, program, tmp_path, fault):
-    once = f"if [ $pu = {PUS[-1]} ] && mkdir {tmp_path}/done 2>/dev/null; then {fault}; else echo 42; fi"
-    done = run_here("measure", "correctness", "--compare-output", program(once), "--json")
-    (record,) = json.loads(done.stdout)
-    assert (done.returncode, record["value"], record["parameters"]["pu"]) == (1, 1.0, PUS[-1])
-    verdicts = judge([schema.from_dict(record)], Undescribed("local"))
-    assert [v.verdict for v in verdicts] == ["fail"]
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("cat /proc/sys/kernel/random/uuid", "differs from run to run"),
-        pytest.param(
-            "echo $pu", "use more PUs", marks=pytest.mark.skipif(len(PUS) < 2, reason="one PU has no other")
-        ),
-    ],
-)
-def test_without_a_majority_no_pu_is_blamed(run_here, program, text, why):
-    done = run_here("measure", "correctness", "--compare-output", program(text), "--json")
-    (record,) = json.loads(done.stdout)
-    assert (done.returncode, record["status"]) == (1, "invalid")
-    assert why in record["reason"]
-    assert "pu" not in record["parameters"]
-
-
-@pytest.mark.parametrize(
-    ("command", "status", "why"),
-    [
-        ("false", 1, "false ended with status 1"),
-        ("true", 1, "true printed nothing on standard output"),
-        ("no-such-program", 3, "no-such-program"),
-        ("a 'b", 2, "No closing quotation"),
-        (" ", 2, "no program is named"),
-    ],
-)
-def test_a_program_that_cannot_be_compared_is_one_line(run_here, command, status, why):
-    done = run_here("measure", "correctness", "--compare-output", command)
-    assert done.returncode == status
-    assert why in done.stderr.strip().splitlines()[-1]

@@ -49,7 +49,7 @@ LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 IN_DRAWN_ORDER = frozenset({"bandwidth", "contention", "latency", "tails"})
 
 #: What only some aspects take. For others it is an error.
-OPTIONS = (*("pu_nodes", "set_sizes", "banks", "order", "threads", "sustain", "compare_output"),)
+OPTIONS = ("pu_nodes", "set_sizes", "banks", "order", "threads", "sustain")
 
 
 class AspectRequest(Struct, frozen=True):
@@ -57,8 +57,7 @@ class AspectRequest(Struct, frozen=True):
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
     of all *pu_nodes*, if these are given). *threads* are thread counts, and *order* is that of the accesses
-    ("random" by default). *sustain* is the time of a load (s), and *compare_output* a program whose output is
-    compared between PUs. *repetitions* are timed runs (None: three).
+    ("random" by default). *sustain* is the time of a load (s). *repetitions* are timed runs (None: three).
     """
 
     aspect: str
@@ -69,7 +68,6 @@ class AspectRequest(Struct, frozen=True):
     order: str | None = None
     threads: Sequence[int] | None = None
     sustain: float | None = None
-    compare_output: Sequence[str] | None = None
     repetitions: int | None = None
 
     @property

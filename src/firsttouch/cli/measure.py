@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from typing import Any
 
 from firsttouch.benchmarks import drawn_order, measure, probe
@@ -31,7 +30,6 @@ EXAMPLES = """\
   firsttouch measure cores --sustain 2min                       their clock under load, until fans and limits act
   firsttouch measure tails                                      the slowest accesses, idle and under load
   firsttouch measure correctness --records records.jsonl        known answers of every PU, patterns in every bank
-  firsttouch measure correctness --compare-output 'bwa mem -t1 genome.fa reads.fq'
 
 The options of `firsttouch-probe ASPECT` choose more, such as `firsttouch-probe core-to-core --pairs=all`."""
 
@@ -56,8 +54,6 @@ def register(subparsers: options.Subparsers) -> None:
     arg("--banks", type=options.numbers, metavar="LIST", help=banks)
     threads = "contention, locks: numbers of threads (default: 1 to all)"
     options.add(parser, "--threads", type=options.numbers, metavar="LIST", help=threads)
-    compared = "correctness: run a program on each PU, all at once, and compare what it prints"
-    arg("--compare-output", type=_words, metavar="COMMAND", help=compared)
     sustain = "cores: load all PUs for a time such as 2min, and measure the clock at its end (at most 10min)"
     arg("--sustain", type=options.duration, metavar="TIME", help=sustain)
     order = "latency: order of the accesses (default: random)"
@@ -66,19 +62,9 @@ def register(subparsers: options.Subparsers) -> None:
         parser,
         "--repetitions",
         help="timed runs of each case; for the probe the least number (default: 3; topology, cores and "
-        "correctness without --compare-output are measured once)",
+        "correctness are measured once)",
     )
     options.add(parser, "--seed", "--records", "--share-host")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}: {text}") from None
-    if not words:
-        raise argparse.ArgumentTypeError("no program is named")
-    return words
 
 
 def run(args: argparse.Namespace) -> int:
