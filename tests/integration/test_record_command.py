@@ -11,9 +11,7 @@ from tests.factories.held_programs import python_wait
 from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import site_checks
-from firsttouch.errors import BadInput, TimedOut
-from firsttouch.execution import placement_check
-from firsttouch.execution.jobs import Outcome
+from firsttouch.errors import BadInput
 
 #: Holds memory until it has been sampled.
 PROGRAM = f"""\
@@ -92,40 +90,6 @@ def test_wrong_checks_and_programs_that_fail(run_here, words, keys, status, reas
 def test_a_check_that_is_not_there(run_here, name):
     done = run_here("run", "--check", name)
     assert (done.returncode, f"no check '{name}'" in done.stderr) == (2, True), done
-
-
-@pytest.fixture
-def printing(monkeypatch):
-    """Return a function that lets site checks run a program which prints a text at once."""
-
-    def printing(text):
-        def run(jobs, *, timeout):
-            jobs[0].stdout.write_text(text)
-            jobs[0].stderr.touch()
-            return [Outcome(jobs[0], 0, 0.0, 1.0, 1.0, 1, placement_check.Observed())]
-
-        monkeypatch.setattr(site_checks, "run_together", run)
-
-    return printing
-
-
-@pytest.mark.parametrize("timeout", [0.01, 1e-9])
-@pytest.mark.parametrize(
-    ("regex", "text"),
-    [
-        ("((?:a+)+)b", "a" * 100),
-        ("(a*b)", "a" * 10_000_000),  # Python handles no signal during this search
-    ],
-)
-def test_an_endless_search_ends_with_the_time_limit(printing, regex, text, timeout):
-    printing(text)
-    spec = site_checks.ProgramSpec(["program"], "x", "rate", "GB/s", regex=regex)
-    with pytest.raises(TimedOut) as caught:
-        site_checks.measure_program(spec, repetitions=1, timeout=timeout)
-    assert str(caught.value) == (
-        f"program: the search for '{regex}' in its output did not end within {timeout:g} s and was stopped: "
-        "simplify the expression"
-    )
 
 
 @pytest.mark.usefixtures("held_go_on")

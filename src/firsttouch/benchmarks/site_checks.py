@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +14,7 @@ from msgspec import Meta, field
 
 from firsttouch import documents, paths
 from firsttouch.documents import Regex, Table, Word
-from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
-from firsttouch.execution.child_process import child, ending
+from firsttouch.errors import BadInput, RunFailed, none_such
 from firsttouch.execution.jobs import Job
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import say
@@ -30,16 +26,6 @@ from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan, with_threads
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="a name: letters, digits and _")]
-
-#: Prints the last match of a regular expression. The time of a search may grow exponentially with the text, and
-#: Python handles no signal in parts of it, so that only the kernel can end it for certain.
-_SEARCH = """\
-import json, re, signal, sys
-regex, text, seconds = json.load(sys.stdin)
-signal.setitimer(signal.ITIMER_REAL, seconds)
-json.dump(re.findall(regex, text, re.MULTILINE)[-1:], sys.stdout)"""
-#: The longest time limit of a search (s), three years: timers refuse much longer ones.
-_LONGEST_SEARCH = 1e8
 
 
 class ProgramSpec(Table, frozen=True):
@@ -101,9 +87,8 @@ def measure_program(
     """Run the program and return the record, which is invalid if a placement did not hold.
 
     The program gets its number of threads (None: the scenario's) in OMP_NUM_THREADS, and in place of {threads} in
-    its words. Raises BadInput for a scenario that is not one of
-    one instance, and RunFailed if the program or the search for its number fails or exceeds *timeout* (s), or if
-    there is no number.
+    its words. Raises BadInput for a scenario that is not one of one instance, and RunFailed if the program fails,
+    exceeds *timeout* (s), or prints no number.
     """
     if repetitions < 1:
         raise BadInput(f"repetitions: at least 1, not {repetitions}")
@@ -121,7 +106,7 @@ def measure_program(
             (outcome,) = run_together([Job(words, out, err, place, 1, env)], timeout=timeout)
             if spec.file and before == _changed(spec):
                 raise RunFailed(f"{spec.program[0]} did not write {spec.file}")
-            samples.append(_number(spec, [out, err], timeout) if spec.regex else outcome.seconds)
+            samples.append(_number(spec, [out, err]) if spec.regex else outcome.seconds)
         reasons.append(outcome.misplaced)
         observed = outcome.observed.to_dict()
         state = evidence.describe(outcome)
@@ -167,24 +152,12 @@ def _changed(spec: ProgramSpec) -> int | None:
         return None
 
 
-def _number(spec: ProgramSpec, outputs: Sequence[Path], timeout: float | None) -> float:
-    """Return the last number that the regular expression finds; raises RunFailed, TimedOut after *timeout* (s)."""
+def _number(spec: ProgramSpec, outputs: Sequence[Path]) -> float:
+    """Return the last number that the regular expression finds; raises RunFailed without one."""
     places = [Path(spec.file)] if spec.file else outputs
     text = "\n".join(documents.read_text(place) for place in places)
     where = spec.file or "its output"
-    search = f"{spec.program[0]}: the search for '{spec.regex}' in {where}"
-    with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as answer:
-        request.write(json.dumps([spec.regex, text, min(timeout or 0, _LONGEST_SEARCH)]).encode())
-        request.seek(0)
-        with child([sys.executable, "-I", "-c", _SEARCH], stdin=request, stdout=answer) as process:
-            status = process.wait()
-        if status == -signal.SIGALRM:
-            stopped = f"did not end within {timeout:g} s and was stopped: simplify the expression"
-            raise TimedOut(f"{search} {stopped}")
-        if status != 0:
-            raise RunFailed(ending(search, status))
-        answer.seek(0)
-        matches = json.load(answer)
+    matches = re.findall(spec.regex, text, re.MULTILINE)
     if not matches:
         raise RunFailed(f"{spec.program[0]}: '{spec.regex}' matches nothing in {where}")
     try:
