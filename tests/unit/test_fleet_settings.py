@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of fleet.yaml: defaults, merging of the site's and the user's file, and errors with their line."""
 
-import json
-
 import pytest
 
-from firsttouch import cli
 from firsttouch.errors import BadInput
 from firsttouch.fleet import site_settings
 
@@ -57,15 +54,3 @@ def test_a_wrong_file_is_named_with_its_line(files, text, line, words):
     files[0].write_text(text)
     with pytest.raises(BadInput, match=rf"site/fleet.yaml:{line}: {words}"):
         site_settings.load()
-
-
-def test_settings_are_shown_with_their_files(files, capsys):
-    files[0].write_text("hold: {passes: 4}\n")
-    assert cli.main(["fleet", "settings", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["files"] == [str(files[0])]
-    assert document["hold"]["passes"] == 4
-    assert cli.main(["fleet", "settings"]) == 0
-    out = capsys.readouterr().out
-    assert str(files[0]) in out
-    assert "hold.passes          4" in out
