@@ -294,6 +294,93 @@ def test_the_benchmark_leaves_out_what_is_known_of_a_hosts_own_model(tmp_path, m
 
 
 # ----------------------------------------------------------------------
+# What hosts of the site reach becomes what others should reach
+
+
+@pytest.fixture
+def learn(tmp_path, monkeypatch, run_cli):
+    """Return a function that learns the processors of hosts, each the records of one, and the user's folder."""
+    monkeypatch.setenv("FIRSTTOUCH_HOME", str(tmp_path / "home"))
+    processors.families.cache_clear()
+
+    def of_hosts(*hosts, options=()):
+        named = [replace(r, host=f"n{n}") for n, records in enumerate(hosts) for r in records]
+        (tmp_path / "r.jsonl").unlink(missing_ok=True)
+        schema.append(tmp_path / "r.jsonl", named)
+        done = run_cli("baseline", "--processor", *options, tmp_path / "r.jsonl")
+        processors.families.cache_clear()
+        return done
+
+    yield of_hosts, tmp_path / "home" / "processors"
+    monkeypatch.undo()
+    processors.families.cache_clear()
+
+
+@pytest.mark.parametrize(("count", "limit"), [(1, 106), (8, 120)])
+def test_what_hosts_of_a_site_reach_is_expected_of_the_next_one(learn, count, limit):
+    """Good hosts of a model that reach 61 % by the probe, where bw_mem reached 74 % elsewhere."""
+    of_hosts, folder = learn
+    slow = [MODULES_8, theory(204.8), reads(126)]
+    assert answer(verdict(*slow).expected) == "low"
+    done = of_hosts(*([MODULES_8, theory(204.8), reads(125 + n / 4)] for n in range(count)))
+    assert done.status == 0
+    assert "74% before (SpareCores/sc-inspector-data" in done.out
+    assert "less, look for what slows all these hosts" in done.out
+    assert [file.name for file in folder.iterdir()] == ["amd-epyc-7r13-processor.toml"]
+    assert answer(verdict(*slow).expected) == "as expected"
+    low = verdict(MODULES_8, theory(204.8), reads(limit - 2))
+    assert low.verdict == "suspect"
+    assert f"limit {limit} GB/s): reads reach 6" in deciding(low.expected).text()
+    kin = [configuration("AMD EPYC 7763 64-Core Processor", [8]), theory(204.8), reads(120)]
+    assert "3 models of Zen 3" in deciding(verdict(*kin).expected).text()
+
+
+def test_a_processor_that_no_file_describes_is_learnt(learn):
+    of_hosts, folder = learn
+    new = [configuration('new "x" (R) 7'), theory(100), reads(60)]
+    assert answer(verdict(*new).expected) == "low"
+    assert of_hosts(new, options=["-o", folder / "x.toml"]).status == 0
+    assert answer(verdict(*new).expected) == "as expected"
+    other = verdict(configuration('new "x" (R) 71'), theory(100), reads(60))
+    assert answer(other.expected) == "low"
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([configuration(modules=[8, 7]), reads(150), reads(131, 1)], "limit 8"),
+        ([configuration(), reads(150)], "modules"),
+        ([configuration(modules=[8], machine_virtual="yes"), theory(204.8), reads(150)], "a slice"),
+        ([theory(204.8), reads(150)], "its processor"),
+    ],
+)
+def test_a_host_that_shows_no_share_teaches_nothing(learn, records, reason):
+    of_hosts, folder = learn
+    done = of_hosts(records)
+    assert (done.status, folder.exists()) == (2, False)
+    assert reason in done.err
+    both = of_hosts(records, [MODULES_8, theory(204.8), reads(150)])
+    assert both.status == 0
+    assert "left out: n0" in both.out
+    assert "(1 host of this site" in both.out
+
+
+def test_hosts_unlike_the_others_teach_nothing(learn):
+    of_hosts, folder = learn
+    hosts = [[MODULES_8, theory(204.8), reads(rate)] for rate in (150, 151, 149, 150, 151, 120)]
+    assert "left out: n5: its reads reach 58.6%" in of_hosts(*hosts).out
+    (family,) = [f for f in processors.families() if f.name == next(folder.iterdir()).stem]
+    assert family.models[0].read_share == pytest.approx(150 / 204.8, rel=0.005)
+
+
+def test_one_file_is_not_that_of_two_processors(learn):
+    of_hosts, folder = learn
+    two = ([configuration(name, [8]), theory(204.8), reads(150)] for name in (MILAN, "new"))
+    assert of_hosts(*two, options=["-o", folder / "x.toml"]).status == 2
+    assert not folder.exists()
+
+
+# ----------------------------------------------------------------------
 # The files of processors
 
 

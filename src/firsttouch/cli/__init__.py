@@ -57,7 +57,7 @@ TASKS = {
     "judge many hosts": {
         "campaign": "measure many hosts through Slurm, continue, and collect the results",
         "validate": "judge hosts by their system's references and the fleet",
-        "baseline": "learn a system's references from a fleet's records",
+        "baseline": "learn references of a system or a processor from records",
         "fleet": "hold bad hosts back, test them again, release or drain them",
         "store": "append records to a store of many hosts",
     },

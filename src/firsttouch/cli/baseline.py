@@ -1,33 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch baseline``: learns a system's references from a fleet and writes them into its file."""
+"""``firsttouch baseline``: learns a system's references, or what a processor reaches, and writes the file."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from firsttouch import documents
+from firsttouch import documents, paths
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
-from firsttouch.judge import baseline
+from firsttouch.judge import baseline, processor_shares
 from firsttouch.judge.constants import DOUBTFUL_LOSS, FEWEST_HOSTS
+from firsttouch.judge.judging import judged
 from firsttouch.records import atomic_files
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.report import inputs
 from firsttouch.systems import definition as systems
-from firsttouch.systems.definition import load
+from firsttouch.systems import processors
+from firsttouch.systems.definition import Undescribed, load
 
 EXAMPLES = f"""\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
   firsttouch baseline --system amd-opteron results/ --loss 3       (fail hosts that lose more than 3 % of a metric)
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
+  firsttouch baseline --processor results/                (what reads reach on these processors, from any host)
 
-At least {FEWEST_HOSTS} hosts are needed. Hosts unlike the majority are left out and named.
-`firsttouch validate` then judges each host by these references."""
+References need at least {FEWEST_HOSTS} hosts, and `firsttouch validate` then judges each host by them. The file of
+a processor says what single hosts with it should reach, whatever their system. Hosts unlike the majority are left
+out and named."""
 _LISTED = 5
 
 
@@ -39,7 +44,10 @@ def register(subparsers: options.Subparsers) -> None:
         "a loss from 0.1 to 50%",
         lambda loss: 0.001 <= loss <= 0.5,
     )
-    options.add(parser, "--system", required=True, help="the system whose file gets the references")
+    what = parser.add_mutually_exclusive_group(required=True)
+    options.add(what, "--system", help="the system whose file gets the references")
+    processor = "learn what reads reach on the processors of the hosts, and write the file of each"
+    what.add_argument("--processor", action="store_true", help=processor)
     options.add(parser, "records")
     detected = "the smallest tolerance, beyond which a host fails: 5 or 5%% (default: 5)"
     parser.add_argument("--loss", type=loss, default=DOUBTFUL_LOSS, metavar="PERCENT", help=detected)
@@ -51,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the learned references into the system's file, and name the hosts that were left out."""
     if args.output and args.output != "-":
         atomic_files.refuse_overwriting([Path(args.output)], args.records)
+    if args.processor:
+        return _learn_processors(args)
     system = load(args.system)
     if system.path is None:
         raise Missing(f"{system.name} has no file: `firsttouch system draft {system.name}` writes one")
@@ -68,14 +78,54 @@ def run(args: argparse.Namespace) -> int:
     # A wrong file is never written.
     systems.build(documents.parse_yaml(updated, system.path), path=system.path)
     out = args.output or str(system.path)
-    if out == "-":
-        print(updated, end="")
-    else:
-        atomic_files.write(Path(out), updated)
+    _write(out, updated)
     if args.json:
         options.print_json({"file": out, **_document(learned, system.name, len(table.hosts), args.loss)})
     else:
         _print_baseline(learned, out, len(table.hosts), args.loss)
+    return 0
+
+
+def _write(out: str, text: str) -> None:
+    if out == "-":
+        print(text, end="")
+    else:
+        atomic_files.write(Path(out), text)
+
+
+def _learn_processors(args: argparse.Namespace) -> int:
+    """Write a file for each processor of the hosts, and name the hosts that were left out."""
+    given = inputs.gather(args.records)
+    table = given.samples()
+    given.print_ahead()
+    given.refuse_unread()
+    table = table if args.hosts is None else _of_hosts(table, args.hosts)
+    newest = given.newest_configurations()
+    fleets = [judged(samples, Undescribed(name)) for name, samples in table.by_system().items()]
+    learned, left_out = processor_shares.learnt(fleets, newest, loss=args.loss)
+    reasons = [f"{host}: {why}" for host, why in sorted(left_out.items())]
+    if not learned:
+        raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3]) or 'no record of a host'}")
+    if args.output and len(learned) > 1:
+        names = ", ".join(processor.family.description for processor in learned)
+        raise BadInput(
+            f"-o names one file, and the hosts have {len(learned)} processors ({names}): choose --hosts"
+        )
+    stream, written = sys.stderr if args.output == "-" or args.json else sys.stdout, []
+    for processor in learned:
+        name = re.sub(r"[^a-z0-9]+", "-", processor.family.description.lower()).strip("-")
+        out = args.output or str(paths.config() / "processors" / f"{name}.toml")
+        text = processors.to_toml(processor.family)
+        processors.parse(text, Path(out))  # a wrong file is never written
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        _write(out, text)
+        print(one_line(f"{processor.text}: {out}"), file=stream)
+        shares = documents.attributes(processor.model, "pattern", "read_share", "tolerance")
+        written.append({"file": out, "hosts": processor.hosts, **shares})
+    for reason in reasons[:_LISTED]:
+        print(one_line(f"left out: {reason}"), file=stream)
+    if args.json:
+        options.print_json({"processors": written, "left_out": left_out})
     return 0
 
 

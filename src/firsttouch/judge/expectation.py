@@ -124,6 +124,11 @@ def of_host(
     return tuple(_Host(measured, states, facts, settings).expectations(ratios=ratios))
 
 
+def processor_name(settings: Mapping[str, str]) -> str:
+    """Return the name by which files of processors describe that of a host with these *settings*."""
+    return f"{settings.get('cpu.model', '')}, {settings.get('board.vendor', '')}"
+
+
 class _Host:
     """The cases of one host, and what is known of it."""
 
@@ -155,7 +160,7 @@ class _Host:
             for nodes, of_nodes in curves.items()
         }
         names = (
-            f"{settings.get('cpu.model', '')}, {settings.get('board.vendor', '')}",
+            processor_name(settings),
             facts.processor if facts else "",
         )
         self._processor: Processor | None = next(filter(None, map(processors.find, names)), None)
@@ -222,6 +227,7 @@ class _Host:
         share = processors.read_share(self._processor) if self._processor else None
         center, whose = (share.value, share.source) if share else (READ_SHARE, "of 125 hosts")
         tolerance = SHARE_TOLERANCES["any" if share is None else "model" if share.is_own else "kin"]
+        tolerance = share.tolerance if share and share.tolerance else tolerance
         if total:
             theory *= len(total.case.parameters["pu_nodes"])
             center, tolerance = COPY_SHARES[1], 1 - COPY_SHARES[0] / COPY_SHARES[1]
@@ -235,6 +241,8 @@ class _Host:
         if not is_certain:
             basis += ", which every channel has with the fastest modules"
         stated = Expectation.of(part, "bandwidth", reaches, center * theory, tolerance, unit="GB/s", basis=basis)
+        if is_certain and total is None:
+            stated = replace(stated, theory=theory)
         return stated if is_certain or stated.answer != "low" else unknown(basis, _ROOT)
 
     def _theory_of_processor(self) -> tuple[float, bool]:

@@ -115,7 +115,8 @@ class PartFinding(Struct, frozen=True):
 class Expectation(Struct, frozen=True):
     """What a *part* should reach in one *kind* of metric, and what it *reaches*, both in *unit* (NaN: unknown).
 
-    Beyond *limit* it is low. *basis* says what this rests on, *needs* what would make an unknown one known.
+    Beyond *limit* it is low. *basis* says what this rests on, *needs* what would make an unknown one known, and
+    *theory* what the modules allow (NaN: they are not known).
     """
 
     part: str
@@ -127,6 +128,7 @@ class Expectation(Struct, frozen=True):
     limit: float = math.nan
     unit: str = ""
     needs: str = ""
+    theory: float = math.nan
 
     @classmethod
     def of(
@@ -158,7 +160,7 @@ class Expectation(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        numbers = {name: getattr(self, name) for name in ("reaches", "expected", "limit", "sight")}
+        numbers = {name: getattr(self, name) for name in ("reaches", "expected", "limit", "theory", "sight")}
         return {
             **attributes(self, "part", "kind", "answer", "basis", "unit", "needs"),
             **{name: value if math.isfinite(value) else None for name, value in numbers.items()},

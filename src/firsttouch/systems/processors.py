@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import statistics
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from firsttouch import documents, paths
 from firsttouch.documents import Count, Regex, Share, Table, Text, Transfers
@@ -31,7 +34,7 @@ class Model(Table, frozen=True):
 
     *cores* and *last_level_caches* are those of a package, *numa_nodes* the numbers that the firmware offers.
     *read_share* is the median share of the theoretical bandwidth that reads by all PUs reach (*measured*: its
-    source).
+    source), and *tolerance* the share of it that a good host may lack (None: what good hosts of other models do).
     """
 
     pattern: Regex
@@ -41,6 +44,7 @@ class Model(Table, frozen=True):
     last_level_caches: Count | None = None
     source: Text = ""
     read_share: Share | None = None
+    tolerance: Share | None = None
     measured: Text = ""
 
 
@@ -67,20 +71,47 @@ class ReadShare(Struct, frozen=True):
     value: float
     is_own: bool
     source: str
+    tolerance: float | None = None
 
 
 @functools.cache
 def families() -> tuple[Family, ...]:
-    """Return all families. A wrong file of the site or the user is reported on standard error and left out."""
+    """Return all families, those of the user and the site first.
+
+    A wrong file of the site or the user is reported on standard error and left out.
+    """
     parsed = []
-    for name, file in sorted(paths.data_files("processors", ".toml").items()):
+    files = paths.data_files("processors", ".toml").values()
+    for file in sorted(files, key=lambda f: (f.is_relative_to(paths.SYSTEMS), f.name)):
         try:
-            parsed.append(documents.parse_toml(documents.read_text(file), file).convert(Family, name=name))
+            parsed.append(parse(documents.read_text(file), file))
         except BadInput as error:
             if file.is_relative_to(paths.SYSTEMS):
                 raise
             print(one_line(f"firsttouch: this file is ignored: {error}"), file=sys.stderr)
     return tuple(parsed)
+
+
+def parse(text: str, file: Path) -> Family:
+    """Return the family that the *text* of a *file* describes; raises BadInput with its line for a wrong one."""
+    return documents.parse_toml(text, file).convert(Family, name=file.stem)
+
+
+def to_toml(family: Family) -> str:
+    """Return the text of a file that describes a *family*."""
+
+    def lines(table: Struct, **texts: str) -> list[str]:
+        fields = {name: value for name, value in {**asdict(table), **texts}.items() if value not in {None, "", ()}}
+        return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
+
+    rate = family.memory.transfer_rate
+    text = [*lines(family, name="", memory="", models=""), "", "[memory]"]
+    text += lines(family.memory, transfer_rate=f"{rate / 1e6:g} MT/s" if rate else "")
+    for model in family.models:
+        shares = {name: getattr(model, name) for name in ("read_share", "tolerance")}
+        text += ["", "[[models]]"]
+        text += lines(model, **{name: f"{100 * share:.1f} %" for name, share in shares.items() if share})
+    return "\n".join(text) + "\n"
 
 
 def find(name: str) -> Processor | None:
@@ -98,7 +129,7 @@ def read_share(processor: Processor) -> ReadShare | None:
     """
     model = processor.model
     if model.read_share is not None:
-        return ReadShare(model.read_share, True, model.measured)
+        return ReadShare(model.read_share, True, model.measured, model.tolerance)
     kin = [
         m.read_share
         for family in families()
