@@ -396,6 +396,11 @@ class TestOwnLevel:
         of_hosts = verdicts(weeks(9, memory(0.3, since=8), repetitions=repetitions))
         assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
 
+    def test_two_hosts_that_lose_much_in_the_same_session_may_be_the_first_of_an_update(self):
+        of_hosts = verdicts(weeks(9, memory(0.12, (0, 1), since=8)))
+        assert {of_hosts.pop(name).verdict for name in ("n0", "n1")} == {"suspect"}
+        assert words(of_hosts) == {"pass"}
+
     @pytest.mark.parametrize("bad", [[1, 0], [1, 1, 0, 0]])
     def test_half_of_the_repetitions_of_a_session_fail_nobody(self, bad):
         records = weeks(10, repetitions=len(bad), nature=0.006)
@@ -421,7 +426,8 @@ class TestOwnLevel:
         assert ({findings.of(host).verdict for host in findings.hosts}, findings.notes()) == ({"pass"}, [])
 
     @pytest.mark.parametrize(
-        ("hosts", "sessions", "bad"), [(12, 16, {4, 8, 11, 14}), (8, 10, {3, 6, 8}), (8, 12, {1, 3, 5, 7, 9})]
+        ("hosts", "sessions", "bad"),
+        [(12, 16, {4, 8, 11, 14}), (8, 10, {3, 6, 8}), (8, 12, {1, 3, 5, 7, 9}), (8, 17, {8, 9, 11, 12})],
     )
     def test_an_intermittent_host_is_suspect(self, hosts, sessions, bad):
         def fault(host, session, part, metric):

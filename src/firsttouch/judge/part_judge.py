@@ -399,7 +399,7 @@ def _awaiting(  # noqa: PLR0917
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
         latest: Update | None = None
-        is_rare = np.count_nonzero(is_bad) < UPDATED_HOSTS
+        is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
         if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
             usual = float(np.median(change[is_bad]))
             common.append(usual)
@@ -436,7 +436,7 @@ def _intermittent(
         share = bad[number] / counts[number]
         losses = loss[measured][host == number] - usual[number]
         is_good = losses < clear / 2
-        if tail < FAIL_TAIL and (1 - share) ** since > 0.1 and _runs(rows, is_good) >= INTERMITTENT_SESSIONS:
+        if tail < FAIL_TAIL and (1 - share) ** since > 0.1 and _runs(rows, is_good) > 1:
             size = float(np.median(losses[rows]))
             result[number] = Intermittent(int(bad[number]), int(counts[number]), size, clear)
     return result
