@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from factories import caches, genomes, held_programs, topologies
+from factories import apptainer_package, caches, genomes, held_programs, topologies
 from factories import native_probe as probe
 from factories.installation import PIP, virtual_environment
 from factories.processes import captured, write_program
@@ -297,6 +297,16 @@ def native_probe(tmp_path_factory):
         shutil.copytree(probe.built_once().parent, folder)
 
     return caches.made_once(tmp_path_factory, "probe", copy) / PROBE
+
+
+@pytest.fixture(scope="session")
+def apptainer(tmp_path_factory):
+    """The path of a real Apptainer, installed if possible."""
+    try:
+        with file_lock.locked(caches.of_run(tmp_path_factory, "apptainer.lock")):
+            return apptainer_package.ensure()
+    except apptainer_package.CannotInstall as error:
+        pytest.skip(f"CONTAINERS ARE NOT TESTED: {error}")
 
 
 @pytest.fixture(scope="session")

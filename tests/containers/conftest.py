@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import apptainer_package
 import pytest
 
 from factories import caches
@@ -29,15 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("tests/containers/") and "image" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(900))
-
-
-@pytest.fixture(scope="session")
-def apptainer() -> str:
-    """The path of a real Apptainer, installed if possible."""
-    try:
-        return apptainer_package.ensure()
-    except apptainer_package.CannotInstall as error:
-        pytest.skip(f"CONTAINERS ARE NOT TESTED: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -155,6 +155,20 @@ def test_what_the_image_has_of_its_own_is_not_hidden(tmp_path, monkeypatch):
     assert apptainer.paths_seen(named, {}) == apptainer.paths_seen([], {})
 
 
+def test_an_address_is_not_a_path(tmp_path, monkeypatch):
+    """PMIx says //127.0.0.1 after a colon: the folder // would be bound over all of the image."""
+    monkeypatch.chdir(tmp_path)
+    address = {"PMIX_SERVER_URI4": "pmix-server.753;tcp4://127.0.0.1:55903"}
+    assert apptainer.paths_seen(["run", "--", "program"], address) == apptainer.paths_seen([], {})
+
+
+def test_what_the_user_binds_is_not_hidden(tmp_path, monkeypatch):
+    """The host's /srv would be bound over the folder that the user has in its place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("APPTAINER_BIND", f"{tmp_path}:/srv:ro,/lib/modules")
+    assert apptainer.paths_seen(["run", "--index", "/srv/index"], {}) == apptainer.paths_seen([], {})
+
+
 @pytest.mark.parametrize("name", ["a,b", "a:b"])
 def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
     (tmp_path / name).mkdir()

@@ -106,6 +106,7 @@ COVERED = {
         r"srun -n 8 --cpus-per-task=8 firsttouch run .*": "test_tasks_of_two_hosts",
         r"srun -n 8 --error=.* firsttouch run .*": "test_tasks_of_two_hosts",
         r"srun .*--mpi=pmi2 .*firsttouch run .*": "test_ranks_of_mpi_on_two_hosts",
+        r"srun .*--mpi=pmix firsttouch inside .*": "test_ranks_of_mpi_in_containers_of_two_hosts",
     },
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",

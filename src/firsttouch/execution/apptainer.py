@@ -163,17 +163,27 @@ def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
 
     Sites do not mount every home or scratch file system, so all are bound by name. For a path its folder is bound,
     because the path may be an output or the prefix of several files. In a folder that the image has as well, such
-    as /etc, only the files are bound. Raises BadInput for a path with a comma or a colon, Apptainer's separators.
+    as /etc, only the files are bound. What the user binds stays visible. Raises BadInput for a path with a comma
+    or a colon, Apptainer's separators.
     """
     wanted = {paths.ROOT, Path.cwd(), paths.results()}
     texts = [*argv, *(a.partition("=")[2] for a in argv), *variables.values()]
-    wanted |= {Path(part) for text in texts for part in text.split(":") if part.startswith("/")}
+    # After a colon, a URI has two slashes: //127.0.0.1 is not a path below a folder //.
+    parts = {"/" + part.lstrip("/") for text in texts for part in text.split(":") if part.startswith("/")}
+    wanted |= {path for path in map(Path, parts) if not any(path.is_relative_to(p) for p in _bound_by_user())}
     places = {place for path in wanted for place in _places(Path(os.path.normpath(path)))}
     kept = [p for p in sorted(places) if not any(p.is_relative_to(q) for q in places - {p})]
     for path in kept:
         if re.search("[,:]", str(path)):
             raise BadInput(f"{path}: Apptainer cannot bind a path with a comma or a colon in its name")
     return [str(path) for path in kept]
+
+
+def _bound_by_user() -> list[str]:
+    """Return the paths in the container that a user binds by SOURCE[:DESTINATION[:OPTIONS]] in APPTAINER_BIND."""
+    names = (f"{program}_{name}" for program in ("APPTAINER", "SINGULARITY") for name in ("BIND", "BINDPATH"))
+    binds = [bind.split(":") for name in names for bind in os.environ.get(name, "").split(",") if bind]
+    return [words[1] if len(words) > 1 else words[0] for words in binds]
 
 
 def _places(path: Path) -> list[Path]:

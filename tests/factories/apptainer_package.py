@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs Apptainer on a test host with Debian 12, which lacks it, from the package of a later Debian.
 
-    python tests/containers/apptainer_package.py
+    python tests/factories/apptainer_package.py
 
 apt fetches the package from this host's mirror with a separate configuration, so the host's sources stay
 unchanged. The package needs a newer C library only for the names that C23 gave to strtol and similar functions;
