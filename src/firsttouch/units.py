@@ -117,15 +117,8 @@ def signed_percent(change: float) -> str:
     return text[1:] if text[1:] == percent(0) else text
 
 
-def percent_range(low: float, high: float) -> str:
-    """Return two fractions in percent, as one if they have the same digits."""
-    return text_range(percent(low), percent(high))
-
-
-def quantity_range(low: float, high: float, unit: str, whole: float | None = None) -> str:
-    """Return two values of a unit, as one if they have the same digits; in percent of *whole* if that is known."""
-    if whole:
-        return percent_range(low / whole, high / whole)
+def quantity_range(low: float, high: float, unit: str) -> str:
+    """Return two values of a unit, as one if they have the same digits."""
     return quantity(high, unit) if number(low) == number(high) else f"{number(low)} to {quantity(high, unit)}"
 
 

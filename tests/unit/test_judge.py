@@ -255,7 +255,7 @@ class TestBlind:
         for verdict in map(findings.of, findings.hosts):
             assert verdict.verdict == "undecided"
             assert any(re.match(r"undecided: only losses above \d\d % of ", line) for line in verdict.evidence)
-            assert self.HELP in findings.line(verdict.host)
+            assert self.HELP in "\n".join(verdict.evidence)
 
     def test_a_part_that_sees_too_little_is_named_though_all_others_see_enough(self):
         records = Model().records()

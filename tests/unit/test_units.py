@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
 from firsttouch.records.catalogue import checks
-from firsttouch.units import UNITS, format_bytes, number, parse, parse_bytes, percent_range, signed_percent
+from firsttouch.units import UNITS, format_bytes, number, parse, parse_bytes, signed_percent
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,3 @@ def test_values_have_three_digits_and_whole_ones_no_point(value, text):
 )
 def test_changes_have_a_sign_and_one_decimal(change, text):
     assert signed_percent(change) == text
-
-
-def test_a_range_of_equal_digits_is_one_value():
-    assert percent_range(0.501, 0.52) == "50.1 % to 52.0 %"
-    assert percent_range(0.5, 0.5004) == "50.0 %"

@@ -14,10 +14,12 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
+from firsttouch.host.host_lists import folded
 from firsttouch.judge.judging import explain
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
+from firsttouch.records.cases import grouped
 from firsttouch.report import inputs
 from firsttouch.systems.definition import available, bare, load
 
@@ -112,9 +114,9 @@ def run(args: argparse.Namespace) -> int:
                 print(one_line(f"  {line}"))
         for line in _explained(explained) if args.explain else ():
             print(one_line(line))
-        for name, word in words.items() if brief and not args.explain else ():
+        for word, names in grouped(words, lambda host: words[host]).items() if brief and not args.explain else ():
             if word not in _DETAILED:
-                print(coloured(one_line(fleet.line(name))))
+                print(coloured(f"verdict {folded(names)} {word}"))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
         for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):

@@ -32,15 +32,14 @@ from firsttouch.judge.verdict import (
     HostVerdict,
     PartFinding,
     Word,
-    blind_text,
     compared,
     natural,
 )
 from firsttouch.records.cases import Case
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
-from firsttouch.records.samples_table import BANK_BANDWIDTH, SamplesTable
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.references import FACTS, Reference
-from firsttouch.units import day, percent, quantity, quantity_range
+from firsttouch.units import day, quantity
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,14 +53,11 @@ PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 SYSTEM, FLEET, NONE = range(3)
 #: What decided a row, in words, by its number.
 DECIDERS = ("system", "fleet", "none")
-#: A metric is overdue if most siblings have measured it in so many sessions since.
+#: A metric is overdue if most siblings have measured it so many usual intervals between sessions later.
 _MISSED = 3
 _DAY = 86_400_000
+_ABSENT, _OVERDUE = "other hosts were judged by it", "last measured on {}, other hosts still are"
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
-#: How many hosts are looked at to see whether most measured a case again.
-_SAMPLED = 256
-#: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
-_OF_THEORY = {"saturation_bandwidth": "saturates", "peak_bandwidth": "reaches its peak"}
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
 
 
@@ -75,17 +71,6 @@ def _reason(value: float, repetitions: int, reference: Reference, whose: str, wo
     if word == "suspect" and reference.line:
         parts.append("better than it can be: a wrong measurement or reference")
     return ", ".join(parts)
-
-
-def _of_theory(metric: str, value: float, reference: Reference, theory: float | None) -> str:
-    """Return ``saturates at 61.2 % of theory; this system's reference is 78.0 % to 84.0 %``.
-
-    Without *theory*, the theoretical bandwidth, all values are in GB/s.
-    """
-    whose = "system" if reference.line else "fleet"
-    at = f"{percent(value / theory)} of theory" if theory else quantity(value, reference.unit)
-    of = quantity_range(*reference.ends, reference.unit, theory)
-    return f"{_OF_THEORY[metric]} at {at}; this {whose}'s reference is {of}; "
 
 
 # ----------------------------------------------------------------------
@@ -275,15 +260,6 @@ class Findings(Struct, frozen=True, dict=True):
         return (counts > 0) & ~self._of_events
 
     @cached_property
-    def expected_cases(self) -> NDArray[np.bool_]:
-        """Which of the :attr:`deciding_cases` every host should have: most hosts have them.
-
-        What only some hosts have measured was not planned for the others.
-        """
-        hosts = np.bincount(self.samples.case, minlength=len(self.samples.cases))
-        return self.deciding_cases & (2 * hosts > len(self.samples.hosts))
-
-    @cached_property
     def _of_events(self) -> Bools:
         """Which cases count events."""
         return np.array([event_limits.limit_of(case) is not None for case in self.samples.cases], np.bool_)
@@ -295,36 +271,28 @@ class Findings(Struct, frozen=True, dict=True):
         return quiet
 
     @cached_property
-    def overdue(self) -> NDArray[np.intp]:
-        """The groups that their hosts have no repetition of any more, although most siblings still have.
+    def _lacking(self) -> Bools:
+        """Which cases (columns) each host should have: most hosts have them, and they judge some.
 
-        Most siblings have measured such a case several times since, and the host has measured others.
+        A host that has not measured a case for several sessions lacks it, too, unless most hosts have not.
         """
-        samples = self.samples
-        last = self.newest
-        old = np.flatnonzero((last + _DAY < self.host_newest[samples.host]) & self.deciding_cases[samples.case])
-        cases = np.unique(samples.case[old]).tolist()
-        overdue: list[int] = []
-        for case in cases:
-            groups = samples.groups(case)
-            siblings = range(groups.start, groups.stop, max(1, (groups.stop - groups.start) // _SAMPLED))
-            begins = [
-                samples.time[samples.rows_of(sibling)][np.diff(samples.session(sibling), prepend=-1) != 0]
-                for sibling in (slice(group, group + 1) for group in siblings)
-            ]
-            for group in old[samples.case[old] == case].tolist():
-                since = [np.count_nonzero(of_sibling > last[group] + _DAY) for of_sibling in begins]
-                if np.median(since) >= _MISSED:
-                    overdue.append(group)
-        return np.array(overdue, dtype=np.intp)
+        samples, hosts = self.samples, len(self.samples.hosts)
+        measured_by = np.bincount(samples.case, minlength=len(samples.cases))
+        lacking = np.tile(self.deciding_cases & (2 * measured_by > hosts), (hosts, 1))
+        usual = np.zeros(len(samples.cases))
+        for case in np.flatnonzero(self.deciding_cases).tolist():
+            usual[case] = np.median(self.newest[samples.groups(case)])
+        interval = self.fleet.sessions.interval if self.fleet else _DAY
+        is_overdue = self.newest + _MISSED * interval <= usual[samples.case]
+        is_overdue &= self.newest + _DAY < self.host_newest[samples.host]
+        lacking[samples.host, samples.case] = is_overdue
+        return lacking
 
     @cached_property
     def absent(self) -> Ints:
-        """How many of the expected cases each host lacks, and how many of its cases are overdue."""
-        hosts, count = self.samples.host, len(self.samples.hosts)
-        present = np.bincount(hosts[self.expected_cases[self.samples.case]], minlength=count)
-        overdue = np.bincount(hosts[self.overdue], minlength=count)
-        return np.count_nonzero(self.expected_cases) - present + overdue
+        """How many cases each host lacks that most hosts have."""
+        absent: Ints = self._lacking.sum(axis=1, dtype=np.int64)
+        return absent
 
     @cached_property
     def disturbed(self) -> Bools:
@@ -443,17 +411,6 @@ class Findings(Struct, frozen=True, dict=True):
             newest=0 if number is None else int(self.host_newest[number]),
         )
 
-    def line(self, host: str) -> str:
-        """Return the one-line verdict of a host without its evidence."""
-        summary, of_parts = self.summary(host), self.parts.get(self.number.get(host, -1), ())
-        parts = [f"{summary.counts.get('pass', 0)} of {sum(summary.counts.values())} judged metrics pass"]
-        parts += [f"{count} {word}" for word, count in summary.counts.items() if word != "pass"]
-        parts += [f"{summary.missing} missing"] if summary.missing else []
-        parts += [max(of_parts, key=lambda p: (ORDER.index(p.word), p.loss)).text()] if of_parts else []
-        blind = self.blind_parts(host) if summary.verdict == "undecided" else {}
-        parts += [blind_text(blind)] if blind else []
-        return f"verdict {host} {summary.verdict}: {'; '.join(parts)}"
-
     def notes(self) -> list[str]:
         """Return the lines about the fleet: updates, losses that hosts share, and two groups of hosts."""
         shared = [self.common_loss.text] if self.common_loss else []
@@ -468,12 +425,16 @@ class Findings(Struct, frozen=True, dict=True):
         """Return the verdict of one host with its evidence."""
         groups = self.groups(host)
         settings = self.samples.settings.get(host, {})
-        metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
+        metrics = list(self._findings(groups))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
         absent_cases = self.absent_cases(host)
         slow = self.word(host) in {SUSPECT, FAIL}
         usual, modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else ({}, ())
         missing = [(case.check, case.parameters) for case in absent_cases]
+        last_of = {
+            self.samples.cases[self.samples.case[group]].key: _OVERDUE.format(day(int(self.newest[group])))
+            for group in groups[self._lacking[self.samples.host[groups], self.samples.case[groups]]].tolist()
+        }
         sessions = int(self.samples.sessions[groups].max(initial=0))
         parts = self.parts.get(self.number.get(host, -1), ())
         places = self.fleet.places if self.fleet else {}
@@ -485,8 +446,7 @@ class Findings(Struct, frozen=True, dict=True):
             len(metrics) - len(findings),
             (
                 *self.missing.get(host, ()),
-                *(f"{case.title}: other hosts were judged by it" for case in absent_cases),
-                *self._overdue_texts(groups),
+                *(f"{case.title}: {last_of.get(case.key, _ABSENT)}" for case in absent_cases),
             ),
             tuple(causes(symptoms)) if slow else (),
             visible=self._visible(host),
@@ -520,25 +480,12 @@ class Findings(Struct, frozen=True, dict=True):
         return (float(np.median(losses)), max(losses)) if losses else None
 
     def absent_cases(self, host: str) -> list[Case]:
-        """Return the expected cases that a measured *host* lacks."""
-        if not len(groups := self.groups(host)):
-            return []
-        is_absent = self.expected_cases.copy()
-        is_absent[self.samples.case[groups]] = False
-        return [self.samples.cases[number] for number in np.flatnonzero(is_absent).tolist()]
+        """Return the cases that a measured *host* lacks and that most hosts have."""
+        lacking = self._lacking[self.number[host]] if host in self.number else ()
+        return [self.samples.cases[number] for number in np.flatnonzero(lacking).tolist()]
 
-    def _overdue_texts(self, groups: NDArray[np.intp]) -> Iterator[str]:
-        """Yield which cases of a host are overdue, and since when."""
-        samples = self.samples
-        for group in groups[np.isin(groups, self.overdue)].tolist():
-            last = day(int(self.newest[group]))
-            yield f"{samples.cases[samples.case[group]].title}: last measured on {last}, other hosts still are"
-
-    def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
-        """Yield the finding of each group; its reference is None if nothing judges it.
-
-        *theory* is the theoretical bandwidth of one bank (GB/s).
-        """
+    def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
+        """Yield the finding of each group; its reference is None if nothing judges it."""
         samples = self.samples
         groups = groups[~self._quiet[groups]]
         columns = samples.case, self.by, self.words, self.evidence, self.value
@@ -562,8 +509,6 @@ class Findings(Struct, frozen=True, dict=True):
                 learnt = by == FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
                 why = _reason(value, len(values), reference, whose, word)
-                if case.metric in _OF_THEORY:
-                    why = _of_theory(case.metric, value, reference, theory) + why
             yield Finding(case, values, reference, word, why, evidence, value if values else None)
 
 
