@@ -29,11 +29,11 @@ def test_defaults_only_observe(files):
 def test_the_users_file_changes_single_keys_of_the_sites(files):
     site, user = files
     site.write_text("mail: ops\nhold: {act: true, cool_down: 2d}\n")
-    user.write_text("hold: {passes: 3}\nscreening: {max_age: 36h, qos: scavenger}\n")
+    user.write_text("hold: {passes: 3}\nexclude: {max_age: 36h}\n")
     settings = site_settings.load()
     assert settings.mail == "ops"
     assert (settings.hold.act, settings.hold.cool_down, settings.hold.passes) == (True, 2 * 86400.0, 3)
-    assert (settings.screening.max_age, settings.screening.qos) == (36 * 3600.0, "scavenger")
+    assert settings.exclude.max_age == 36 * 3600.0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.fleet import actions, screening
-from firsttouch.fleet.site_settings import Screening
 from firsttouch.systems.definition import load
 
 
@@ -68,8 +67,10 @@ def test_why_hosts_are_due_by_the_log(site, capsys):
     assert [h["host"] for h in plan["hosts"]] == ["new1", "new2", "old", "fresh"]
     plan = due(capsys, "--hosts", "old,new[1-2]", "--count", "1")
     assert ([h["host"] for h in plan["hosts"]], plan["later"]) == (["new1"], 2)
-    assert cli.main(["fleet", "due", "--system", "amd-opteron"]) == 0
+    assert cli.main(["fleet", "due", "--system", "amd-opteron", "--why"]) == 0
     assert "last verdict 9.0 d ago" in capsys.readouterr().out
+    assert cli.main(["fleet", "due", "--system", "amd-opteron", "--hosts", "new[1-3],just", "--count", "2"]) == 0
+    assert capsys.readouterr().out == "new[1-2]\n"
 
 
 def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tmp_path):
@@ -85,7 +86,6 @@ def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tm
     stand_in("sinfo", f"printf '%s\\n' {' '.join(map(repr, states))}")
     jobs = ["PENDING|n4|", "RUNNING||n[5-6]", "PENDING||"]
     stand_in("squeue", f"printf '%s\\n' {' '.join(map(repr, jobs))}")
-    stand_in("sbatch", f'echo "$*" >>{tmp_path}/calls; echo 7')
     reservations = ["ReservationName=a Nodes=n7 State=ACTIVE", "ReservationName=b Nodes=n1 State=INACTIVE"]
     stand_in("scontrol", f"printf '%s\\n' {' '.join(map(repr, reservations))}")
     (tmp_path / "fleet").mkdir()
@@ -102,13 +102,6 @@ def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tm
         # Slurm shows these in the states of the hosts after some seconds only.
         **{"n7": "reserved", "n8": "held", "n9": "held"},
     }
-    assert due(capsys, "--hosts", "n1", "--submit")["jobs"] == ["7"]
-    first = (tmp_path / "calls").read_text().splitlines()[0]
-    assert "--nodelist=n1 " in first
-    assert " --nice=10000 " in first
-    stand_in("squeue", "echo 'PENDING|n1|'")
-    plan = due(capsys, "--hosts", "n1", "--submit")
-    assert (plan["hosts"], plan["jobs"]) == ([], [])
 
 
 def test_a_host_becomes_due_as_time_goes_by(site):
@@ -117,7 +110,7 @@ def test_a_host_becomes_due_as_time_goes_by(site):
     clock, system = ManualClock(date=time.time()), load("amd-opteron")
     due_hosts = []
     for _ in range(9):
-        plan = screening.due(system, Screening(), ["n1", "n2"], clock=clock)
+        plan = screening.due(system, ["n1", "n2"], clock=clock)
         due_hosts.append([candidate.host for candidate in plan.hosts])
         clock.sleep(86400)
     # A fail is repeated after a day, a pass after a week.
@@ -134,9 +127,3 @@ def test_bad_input_is_one_line(site, capsys, stand_in):
         with pytest.raises(SystemExit) if argv and argv[0] != "--hosts" else pytest.MonkeyPatch.context():
             assert cli.main(["fleet", "due", "--system", "amd-opteron", *argv]) == 2
         assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_jobs_give_way_as_the_site_says():
-    assert screening.sbatch_options(Screening()) == ["--nice=10000"]
-    own = Screening(qos="scavenger", partition="all", nice=0, sbatch=("--time=1:00:00",))
-    assert screening.sbatch_options(own) == ["--qos=scavenger", "--partition=all", "--time=1:00:00"]

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch fleet due``: the hosts to validate next, and their jobs."""
+"""``firsttouch fleet due``: the hosts to validate next."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from firsttouch.cli import options
-from firsttouch.errors import RunFailed, one_line
+from firsttouch.errors import one_line
 from firsttouch.execution.progress import say
-from firsttouch.host.host_lists import unfolded
+from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
@@ -22,63 +21,50 @@ if TYPE_CHECKING:
 #: Hosts that the table shows; --json has all.
 _SHOWN = 40
 EXAMPLES = """\
-  firsttouch fleet due --system amd-opteron                     which hosts to validate next, and why
-  firsttouch fleet due --system amd-opteron --max-age 14d
-  firsttouch fleet due --system amd-opteron --hosts 'n[001-200]' --json
-  firsttouch fleet due --system amd-opteron --count 40 --submit     (regularly, by scrontab)"""
+  firsttouch fleet due --system amd-opteron --why               which hosts to validate next, and why
+  firsttouch fleet due --system amd-opteron --hosts 'n[001-200]' --max-age 14d
+  firsttouch campaign submit validate --system S --hosts "$(firsttouch fleet due --system S --count 40)\""""
 
 
 def register(add_action: options.AddAction) -> None:
     """Add the action."""
-    parser = add_action("due", "list the hosts to validate next, and submit their validation", run, EXAMPLES)
+    parser = add_action("due", "list the hosts to validate next, as campaign submit takes them", run, EXAMPLES)
     options.add(parser, "--system", required=True, help="the system whose hosts are validated")
     hosts = "only these hosts, such as n[1-8],m2 (default: the system's hosts in Slurm)"
     options.add(parser, "--hosts", help=hosts)
-    options.add(parser, "--max-age", help="hosts with an older verdict are due (default: fleet.yaml's, 7d)")
+    options.add(parser, "--max-age", help="hosts with an older verdict are due (default: 7d)")
     first = "the first N hosts, also those with younger verdicts (default: all that are due)"
     parser.add_argument("--count", type=options.positive, metavar="N", help=first)
-    submit = "submit a job with low priority for each of them"
-    parser.add_argument("--submit", action="store_true", help=submit)
+    table = "a table with the verdict of each host, and why hosts are left out"
+    parser.add_argument("--why", action="store_true", help=table)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is due, and submit it with --submit; 0, or 1 if Slurm refuses a job."""
-    from firsttouch.execution import slurm  # noqa: PLC0415 - import numpy and others
-    from firsttouch.fleet import screening, site_settings  # noqa: PLC0415 - import numpy and others
+    """Print what is due; 0."""
+    from firsttouch.fleet import screening  # noqa: PLC0415 - imports numpy and others
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     require_report()  # the log of verdicts is read as a table
-    settings = site_settings.load().screening
-    if args.max_age is not None:
-        settings = replace(settings, max_age=args.max_age)
     system = load(args.system)
     hosts = unfolded(args.hosts) if args.hosts else ()
     if hosts and (strangers := system.strangers(hosts)):
         say(f"firsttouch: {strangers}")
-    if not args.submit:
-        due = screening.due(system, settings, hosts, args.count)
-        _print(due, {}, as_json=args.json)
-        return 0
-    slurm.require(instead="without --submit the hosts are listed")
-    with screening.alone():
-        due = screening.due(system, settings, hosts, args.count)
+    due = screening.due(system, hosts, args.count, args.max_age or screening.MAX_AGE)
+    names = [candidate.host for candidate in due.hosts]
+    hostlist = folded(names) if names else ""
+    if args.json:
+        options.print_json({"hostlist": hostlist, **asdict(due), "hosts": [*map(asdict, due.hosts)]})
+    elif args.why:
+        _print(due)
+    else:
+        print(hostlist)
         if due.note:
-            raise RunFailed(f"nothing is submitted {due.note}")
-        campaign, submitted = screening.submit(due, settings) if due.hosts else (None, None)
-    jobs = asdict(submitted) if submitted else {"jobs": [], "refused": {}}
-    _print(due, jobs | {"campaign": str(campaign.folder) if campaign else None}, as_json=args.json)
-    if submitted and campaign and not args.json:
-        print(f"jobs: {len(submitted.jobs)}, and {submitted.collector} collects; results: {campaign.folder}")
-        for host, why in submitted.refused.items():
-            print(one_line(f"no job for {host}: {why}"))
-    return 1 if jobs["refused"] else 0
+            say(f"firsttouch: {due.note}")
+    return 0
 
 
-def _print(due: Due, jobs: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print a line for each host that is due, and how many are left out; or all as JSON, with the *jobs*."""
-    if as_json:
-        options.print_json(asdict(due) | {"hosts": [*map(asdict, due.hosts)]} | dict(jobs))
-        return
+def _print(due: Due) -> None:
+    """Print a line for each host that is due, and how many are left out."""
     from tabulate import tabulate  # noqa: PLC0415
 
     from firsttouch.fleet.screening import days  # noqa: PLC0415

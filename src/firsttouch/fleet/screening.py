@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts to validate next, and the low-priority jobs that do it.
+"""Which hosts to validate next.
 
 Hosts that were never measured come first, then those whose last verdict is not a pass, then the others; of each
 kind the longest ago first. A host with a verdict of today is not due.
@@ -7,31 +7,22 @@ kind the longest ago first. A host with a verdict of today is not due.
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from firsttouch import paths
-from firsttouch.benchmarks import profiles
-from firsttouch.campaign import campaigns
-from firsttouch.campaign import submit as submit_module
-from firsttouch.campaign.campaigns import Campaign
+from firsttouch.campaign import submit
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
 from firsttouch.fleet import actions, verdict_log
-from firsttouch.fleet.site_settings import Screening
 from firsttouch.fleet.verdict_log import Logged
 from firsttouch.judge.verdict import natural
-from firsttouch.records import file_lock
 from firsttouch.systems.definition import System
 
-#: Seconds after a verdict in which the host is not measured again.
-_DAY = 86400.0
+#: Seconds after a verdict in which the host is not measured again, and after which it is due by default.
+_DAY, MAX_AGE = 86400.0, 7 * 86400.0
 #: The name of the jobs that validate, whoever submitted them: that of slurm/validate.sbatch.
 _JOB_NAME = "firsttouch-validate"
 
@@ -61,22 +52,22 @@ class Due(Struct, frozen=True):
 
 def due(
     system: System,
-    settings: Screening,
     hosts: Sequence[str] = (),
     count: int | None = None,
+    max_age: float = MAX_AGE,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Due:
     """Return which of *hosts* (none: those of the *system* in Slurm, or in the log of verdicts) are due.
 
     With *count*, these are the first ones, however young their verdicts are; without, all that were never
-    measured, are suspected, or have a verdict older than the *settings* allow. Raises BadInput if there are none.
+    measured, are suspected, or have a verdict older than *max_age* (s). Raises BadInput if there are none.
     """
     logs, note, left_out = verdict_log.read(clock=clock), "", dict[str, str]()
     states: Mapping[str, slurm.Node] = {}
     try:
-        partition = settings.partition or submit_module.partition_of(system)
+        partition = submit.partition_of(system)
         if not (states := slurm.nodes(partition)):
-            raise BadInput(f"Slurm has no host in the partition '{partition}' of fleet.yaml or the system's file")
+            raise BadInput(f"Slurm has no host in the partition '{partition}' of the system's file")
         left_out = {host: f"has a {state.lower()} job" for host, state in slurm.named(_JOB_NAME).items()}
         left_out |= {h: "reserved" for r in slurm.reservations().values() if r.active for h in r.hosts}
     except RunFailed as error:
@@ -95,7 +86,7 @@ def due(
             ranked.append((0, 0.0, Candidate(host, "", None, "never validated")))
             continue
         age, is_suspected = max(0.0, now - logged.time), logged.verdict != "pass"
-        if age >= (_DAY if is_suspected or count is not None else settings.max_age):
+        if age >= (_DAY if is_suspected or count is not None else max_age):
             reason = logged.reason or f"last verdict {days(age)} ago"
             ranked.append((1 if is_suspected else 2, -age, Candidate(host, logged.verdict, age, reason)))
     chosen = [candidate for *_, candidate in sorted(ranked, key=lambda row: row[:2])]
@@ -122,37 +113,3 @@ def hosts_of(system: System, states: Mapping[str, slurm.Node], logs: Mapping[str
     if not names:
         raise BadInput(f"{system.name}: {where} `hostnames` in the system's file", file=system.path)
     return names
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let only one process at a time decide what is due and submit it, so that no host is submitted twice."""
-    paths.results().mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # a file system without locks
-            stack.enter_context(file_lock.locked(paths.results() / ".screening.lock"))
-        yield
-
-
-def submit(
-    plan: Due, settings: Screening, clock: Clock = SYSTEM_CLOCK
-) -> tuple[Campaign, submit_module.Submitted]:
-    """Submit a job for each host of *plan* as one campaign; the jobs give way to others as the *settings* say."""
-    now = datetime.datetime.fromtimestamp(clock.time()).astimezone().strftime("%Y-%m-%dT%H-%M-%S")
-    campaign = campaigns.create(
-        campaigns.plan(
-            "validate",
-            campaigns.folder_of(f"screening-{plan.system[:40]}-{now}-{os.getpid()}"),
-            system=plan.system,
-            dataset=profiles.default_dataset(),
-            aligners=(),
-            repetitions=3,
-        )
-    )
-    return campaign, submit_module.submit(campaign, [c.host for c in plan.hosts], sbatch_options(settings), [])
-
-
-def sbatch_options(settings: Screening) -> list[str]:
-    """Return the options of jobs that give way: those that fleet.yaml names."""
-    named = {"qos": settings.qos, "partition": settings.partition, "nice": settings.nice}
-    return [*(f"--{name}={value}" for name, value in named.items() if value), *settings.sbatch]

@@ -55,17 +55,6 @@ class Hold(Table, frozen=True):
         return max(1, int(self.max_out * hosts + 1e-9))
 
 
-class Screening(Table, frozen=True):
-    """Which hosts are due for validation, and the Slurm options of their jobs."""
-
-    #: An older verdict is due.
-    max_age: Seconds = Seconds(7 * 86400.0)
-    qos: SlurmWord = ""
-    partition: SlurmWord = ""
-    nice: Annotated[int, Meta(ge=0)] = 10_000
-    sbatch: tuple[str, ...] = ()
-
-
 class Exclude(Table, frozen=True):
     """Which hosts the jobs of users should avoid."""
 
@@ -79,7 +68,6 @@ class SiteSettings(Table, frozen=True):
 
     mail: SlurmWord = ""
     hold: Hold = field(default_factory=Hold)
-    screening: Screening = field(default_factory=Screening)
     exclude: Exclude = field(default_factory=Exclude)
 
 
