@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records from ReFrame's performance logs: three forms, what cannot be read, and a slow host among eight."""
+"""Records from ReFrame's performance logs: two forms, what cannot be read, and a slow host among eight."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from factories.processes import REFRAME, captured
 from firsttouch.records import perflogs
 from firsttouch.records.cases import Case
 
-OLD = (
-    "2020-10-07T10:06:48+01:00|reframe 3.2-dev2 (rev: 84ce07dc)|IMB_Biband on alaska:ib using imb|jobid=8306|"
-    "max_bandwidth=20531.03|Mbytes/sec|ref=0 (l=None, u=None)|num_nodes=2,biband\n"
-)
 #: ReFrame 4: all variables of a check in a row, and a row for each.
 WIDE = (
     "result|job_completion_time|job_nodelist|name|environ|num_tasks|partition|system|"
@@ -28,34 +24,21 @@ COLUMNS = ("job_completion_time", "display_name", "job_nodelist", "perf_var", "p
 LONG = "|".join(f"check_{name}" for name in COLUMNS) + "\n"
 
 
-def test_the_forms_of_reframe_3_and_4(tmp_path):
+def test_the_forms_of_reframe_4(tmp_path):
     folder = tmp_path / "lab" / "cpu"
     folder.mkdir(parents=True)
-    (folder / "IMB.log").write_text(OLD + OLD.rstrip() + OLD)
+    (folder / "old.log").write_text("2020-10-07T10:06:48+01:00|reframe 3.2|IMB on a:b using c|jobid=8|r=2|MB/s\n")
     (folder / "Stream.log").write_text(WIDE)
     (folder / "probe.log").write_text(f"{LONG}2026-11-29T17:17:56+01:00|latency %pu_node=0|n1|idle|90|ns\n")
     records, unread, several = perflogs.read([tmp_path])
-    old, triad, wait, idle = records
-    assert (old.check, old.metric, old.value, old.better) == (
-        "log.IMB_Biband",
-        "max_bandwidth",
-        20531.03,
-        "higher",
-    )
-    assert (old.system, old.partition, old.host, old.time) == (
-        "alaska",
-        "ib",
-        "ib",
-        "2020-10-07T09:06:48.000+00:00",
-    )
+    triad, wait, idle = records
     assert (triad.host, triad.value, triad.unit, triad.better) == ("n1", 90.5, "GB/s", "higher")
     assert triad.parameters == {"test": "%size=2", "environ": "gnu", "num_tasks": "1"}
     assert (wait.metric, wait.better) == ("wait", "lower")
     assert (idle.check, idle.system, idle.partition) == ("log.latency", "lab", "cpu")
     assert idle.time == "2026-11-29T16:17:56.000+00:00"
     assert several == 2
-    # Two jobs that end at once may write into one line.
-    lines = [f"{folder / name}: not a row of a performance log" for name in ("IMB.log:2", "Stream.log:4")]
+    lines = [f"{folder / name}: not a row of a performance log" for name in ("Stream.log:4", "old.log:1")]
     assert [str(u.error) for u in unread] == lines
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records from ReFrame's performance logs or stored sessions, of any check: each performance variable is a case.
 
-ReFrame 4 writes the names of the columns first, with a row for each variable or with all variables in one row.
-ReFrame 3 writes ``TIME|reframe V|NAME on SYSTEM:PARTITION using ENVIRONMENT|jobid=N|VARIABLE=VALUE|UNIT|…``. The
+ReFrame 4 writes the names of the columns first, with a row for each variable or with all variables in one row. The
 partition stands for the host where a log does not name hosts. Rows of jobs on several hosts are left out.
 
 ReFrame 4's database of stored sessions (``results.db``, SQLite) repeats what is in the logs: it is read if it is
@@ -25,12 +24,6 @@ from firsttouch.units import Better
 
 #: Precedes a check's name: checks of the catalogue have other parameters.
 PREFIX = "log."
-_OLD = re.compile(
-    r"(?P<job_completion_time>[^|]+)\|reframe (?P<version>[^| ]+)[^|]*"
-    r"\|(?P<name>[^|]+) on (?P<system>[^|:]+):(?P<partition>[^| ]+) using (?P<environ>[^|]+)\|jobid=[^|]*"
-    r"\|(?P<perf_var>[^|=]+)=(?P<perf_value>[^|]*)\|(?P<perf_unit>[^|]*)"
-    r"\|ref=[^|]*\(l=(?P<perf_lower_thres>[^|,]*), u=(?P<perf_upper_thres>[^|)]*)\)(?:\|[^|]*)?"
-)
 _TIME = r"(s|sec|seconds?|m?secs?|[mun]s|[un]secs?|t\[[un]?secs?\]|min|minutes?|h|hours?|d|days?)"
 _PER_TIME = re.compile(r".*(/(s|sec|second|min|minute|h|hour|d|day)|flops?|gups)", re.IGNORECASE)
 #: The first bytes of a database of SQLite (its "Database File Format", 1.3.1).
@@ -101,8 +94,7 @@ def _rows(lines: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
             # ReFrame does not quote the texts of checks, which may hold the separator.
             yield number, dict(zip(header, fields, strict=True)) if len(header) == len(fields) else {}
         elif line.strip():
-            match = _OLD.fullmatch(line.strip())
-            yield number, match.groupdict() if match else {}
+            yield number, {}
 
 
 def _complete(row: Mapping[str, str], file: Path) -> dict[str, str]:
