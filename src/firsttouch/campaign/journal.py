@@ -68,9 +68,6 @@ def full_disk_as_missing(folder: Path) -> Iterator[None]:
 State = Literal["began", step_outcome.Word, "stopped", "lost"]
 #: States in which a step is not run again.
 FINISHED = frozenset({"measured", "found", "skipped"})
-#: Bytes reserved for the last line of a journal on a full disk.
-_RESERVE = 8192
-
 
 #: The number of a job, or nothing.
 _Job = Annotated[str, Meta(pattern=r"\A[0-9]*\Z")]
@@ -130,13 +127,8 @@ class Journal:
         self._parsed: dict[tuple[int, int], list[Record] | str] = {}
 
     def open(self) -> None:
-        """Create the folder and a reserve file, whose space takes the last line on a full disk."""
+        """Create the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        reserve = self.folder / ".reserve"
-        # A new file, which is never reached through a link. Random, because zeros would take no space on a file
-        # system with compression.
-        with contextlib.suppress(FileExistsError), reserve.open("xb") as out:
-            out.write(os.urandom(_RESERVE))
 
     def entries(self, *, whole: bool = False) -> list[Entry]:
         """Return all lines, oldest first, without those that cannot be read.
@@ -182,14 +174,8 @@ class Journal:
                 self.write(replace(entry, time=now()))
 
     def write(self, entry: Entry) -> None:
-        """Append a line and sync it to disk; on a full disk the reserve file makes room for it."""
-        try:
-            self._log.append(asdict(entry))
-        except OSError as error:
-            if not is_full(error):
-                raise
-            (self.folder / ".reserve").unlink(missing_ok=True)
-            self._log.append(asdict(entry))
+        """Append a line and sync it to disk."""
+        self._log.append(asdict(entry))
 
     def add(self, records: Sequence[Record]) -> tuple[int, int]:
         """Append records, all or none; return their byte offsets."""
