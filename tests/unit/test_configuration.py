@@ -28,7 +28,9 @@ def host_of(nodes):
     caches = [
         topology.Cache(level, size, frozenset()) for level, size in ((2, 1 << 20), (1, 48 << 10), (2, 1 << 20))
     ]
-    return structs.replace(host, pus=(*pus, topology.Pu(99, 99, 0, None)), caches=tuple(caches if nodes else ()))
+    distances = {(0, 0): 10, (0, 1): 21, (1, 0): 21, (1, 1): 10}
+    shown = {"caches": tuple(caches), "distances": distances} if nodes else {"caches": (), "distances": {}}
+    return structs.replace(host, pus=(*pus, topology.Pu(99, 99, 0, None)), **shown)
 
 
 def test_the_settings_of_a_server(tmp_path):
@@ -41,6 +43,7 @@ def test_the_settings_of_a_server(tmp_path):
     assert now.settings["cpu.frequency_range"] == "800 to 3400 MHz"
     assert now.settings["cpu.turbo"] == "off"
     assert now.settings["cpu.caches"] == "L1 48 KiB, L2 1 MiB"
+    assert now.settings["numa.distances"] == "0: 0=10 1=21; 1: 0=21 1=10"
     assert now.settings["cpu.idle_states"] == "POLL, C1 2 us, C6 170 us (disabled)"
     assert now.settings["kernel.mitigations.l1tf"] == "Not affected"
     assert now.settings["memory.huge_pages"] == "madvise"
@@ -135,6 +138,7 @@ def test_a_host_that_shows_nothing(tmp_path):
     (tmp_path / "proc/cmdline").write_bytes(b"\xff\xfe")
     assert configuration.read(host_of([1, 2]), tmp_path).settings == {
         "numa.nodes_per_package": "1 or 2",
+        "numa.distances": "0: 0=10 1=21; 1: 0=21 1=10",
         "cpu.caches": "L1 48 KiB, L2 1 MiB",
     }
 

@@ -2,6 +2,7 @@
 """What one host should reach by its modules, its processor, and the ratios inside it; the files of processors."""
 
 import importlib
+import itertools
 import random
 import re
 import statistics
@@ -195,6 +196,39 @@ def latency(size, ns, nodes=0, bank=0):
 def test_both_directions_of_a_link_are_compared(back, low):
     host = verdict(latency(1 << 30, 150, 0, 1), latency(1 << 30, back, 1, 0))
     assert [part.part for part in host.parts] == ([low] if low else [])
+
+
+def links(slow, per_package, packages, distance):
+    """Return the records of a host whose links take 150 ns, in a package 90 ns, and *slow* ones 1.3 times that."""
+    pairs = list(itertools.combinations(range(packages * per_package), 2))
+    rows = [f"{a}: {b}={distance(a, b)}; {b}: {a}={distance(a, b)}" for a, b in pairs]
+    times = {(a, b): (90 if a // per_package == b // per_package else 150) for a, b in pairs}
+    measured = [
+        latency(1 << 30, times[pair] * 1.3 ** (pair in slow), *way) for pair in pairs for way in (pair, pair[::-1])
+    ]
+    return [configuration(numa_distances="; ".join(rows), numa_nodes_per_package=str(per_package)), *measured]
+
+
+@pytest.mark.parametrize(
+    ("slow", "shape", "low"),
+    [
+        pytest.param([], (1, 4, lambda *_: 21), [], id="equal"),
+        pytest.param([(1, 3)], (1, 4, lambda *_: 21), ["links between NUMA 1 and 3"], id="one-of-six"),
+        pytest.param([(0, 3), (1, 2)], (1, 4, lambda *_: 21), [], id="diagonals"),
+        pytest.param([(0, 2)], (1, 4, lambda a, b: 10 + b - a), ["links between NUMA 0 and 2"], id="one-of-two"),
+        pytest.param([(0, 3)], (1, 4, lambda a, b: 10 + b - a), [], id="alone-of-its-distance"),
+        pytest.param([(0, 1)], (2, 1, lambda *_: 21), [], id="one-link"),
+        pytest.param([], (2, 2, lambda *_: 20), [], id="packages-of-two"),
+        pytest.param(
+            [(0, 4), (0, 5), (1, 4), (1, 5)],
+            (2, 3, lambda *_: 21),
+            ["links between packages 0 and 2"],
+            id="packages",
+        ),
+    ],
+)
+def test_a_link_that_is_slow_in_both_directions_is_compared_with_equal_ones(slow, shape, low):
+    assert [part.part for part in verdict(*links(slow, *shape)).parts] == low
 
 
 CACHES = {"cpu_caches": "L2 512 KiB, L3 32 MiB"}

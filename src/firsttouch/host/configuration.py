@@ -24,6 +24,8 @@ from firsttouch.units import format_bytes
 MODULE = "memory.modules."
 #: The setting with the sizes of caches: ``L1 32 KiB, L2 1 MiB``.
 CACHES = "cpu.caches"
+#: The setting with the firmware's distances of NUMA nodes: ``0: 0=10 1=21; 1: 0=21 1=10``.
+DISTANCES = "numa.distances"
 #: The setting that says that this is a virtual machine.
 VIRTUAL = "machine.virtual"
 #: Vendors of virtual machines by the firmware's tables, for processors without the flag ``hypervisor`` (systemd,
@@ -88,6 +90,10 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
     settings["memory.huge_pages_reserved"] = _reserved(root)
     settings |= _kernel_policies(root) | _cgroup_limits(root)
     settings["numa.nodes_per_package"] = _nodes_per_package(host)
+    rows: dict[int, list[str]] = {}
+    for (node, other), distance in sorted(host.distances.items()):
+        rows.setdefault(node, []).append(f"{other}={distance}")
+    settings[DISTANCES] = "; ".join(f"{node}: {' '.join(row)}" for node, row in rows.items())
     sizes = sorted({(cache.level, cache.size_bytes) for cache in host.caches if cache.size_bytes})
     settings[CACHES] = ", ".join(f"L{level} {format_bytes(size)}" for level, size in sizes)
     settings[VIRTUAL] = "yes" if _is_virtual(root, settings) else ""

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.host.configuration import CACHES, MODULE, VIRTUAL
+from firsttouch.host.configuration import CACHES, DISTANCES, MODULE, VIRTUAL
 from firsttouch.host.memory_modules import channel_of, rate_of, socket_of_slot
 from firsttouch.judge import questions
 from firsttouch.judge.constants import (
@@ -159,15 +159,18 @@ class _Host:
             nodes: sorted((m for m in of_nodes if m.program == of_nodes[0].program), key=lambda m: m.size)
             for nodes, of_nodes in curves.items()
         }
-        names = (
-            processor_name(settings),
-            facts.processor if facts else "",
-        )
+        names = (processor_name(settings), facts.processor if facts else "")
         self._processor: Processor | None = next(filter(None, map(processors.find, names)), None)
         slots = {k.removeprefix(MODULE): text for k, text in settings.items() if k.startswith(MODULE)}
         #: The texts of the modules of each package, by the firmware's number; None: the slots' names do not tell.
         self._modules = grouped(slots, lambda slot: socket_of_slot(slot, slots[slot]))
         self._texts = slots
+        #: The firmware's distances of pairs of NUMA nodes.
+        self._distances = {
+            (row.split(":")[0], node): distance
+            for row in settings.get(DISTANCES, "").split("; ")
+            for node, distance in re.findall(r"(\d+)=(\d+)", row)
+        }
         #: NUMA nodes of a package (packages may differ: the most), and packages with memory.
         self._nodes = max(map(int, settings.get("numa.nodes_per_package", "1").split(" or ")))
         self._packages = max(len(self._banks) / self._nodes, 1.0)
@@ -192,15 +195,25 @@ class _Host:
             yield self._bandwidth(f"memory of bank {bank}", *rates), [fastest] if fastest else ()
 
     def _from_ratios(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
+        links = {place: [m for _, m in of] for place, of in self._links.items()}
+        pairs = {(a, b): (links[a, b], links[b, a]) for a, b in links if a < b and (b, a) in links}
         yield from self._twins(
-            [{f"memory of bank {b}": [m for _, m in of] for b, of in self._banks.items()}], "banks"
+            {f"memory of bank {b}": [m for _, m in of] for b, of in self._banks.items()}, "banks"
         )
-        pairs = [
-            {f"link from NUMA {a} to bank {b}": [m for _, m in self._links[a, b]] for a, b in (place, place[::-1])}
-            for place in self._links
-            if place < place[::-1] and place[::-1] in self._links
-        ]
-        yield from self._twins(pairs, "direction")
+        for (a, b), (there, back) in pairs.items():
+            both = {f"link from NUMA {a} to bank {b}": there, f"link from NUMA {b} to bank {a}": back}
+            yield from self._twins(both, "direction")
+        # A link that is slow in both directions is compared with others of its distance.
+        sets: dict[tuple[str, bool], dict[str, list[_Measured]]] = {}
+        for (a, b), (there, back) in pairs.items():
+            first, second = sorted(int(node) // self._nodes for node in (a, b))
+            is_between = first != second and self._nodes > 1
+            name = f"packages {first} and {second}" if is_between else f"NUMA {a} and {b}"
+            if distance := self._distances.get((a, b)):
+                of_set = sets.setdefault((distance, is_between), {})
+                of_set.setdefault(f"links between {name}", []).extend((*there, *back))
+        for of_set in sets.values():
+            yield from self._twins(of_set, "slowest of equal distance")
         yield from self._caches()
 
     # ------------------------------------------------------------------
@@ -277,25 +290,37 @@ class _Host:
     # Ratios inside the host
 
     def _twins(
-        self, sets: Sequence[Mapping[str, Sequence[_Measured]]], name: str
+        self, parts: Mapping[str, Sequence[_Measured]], name: str
     ) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
-        """Yield how each part of a set of equal parts compares with the others, in what all were measured in."""
-        for parts, kind in itertools.product(sets, ("bandwidth", "latency")):
-            ways = {p: {m.way: m for m in ms if kind_of(m.case) == kind} for p, ms in parts.items()}
+        """Yield how each of equal parts compares with the others, in what all were measured in.
+
+        Links of equal distance may differ by nature, as some share what connects them. Each is compared with the
+        *slowest* other one, and other parts with the median.
+        """
+        for kind in ("bandwidth", "latency"):
+            ways = {
+                p: grouped((m for m in of if kind_of(m.case) == kind), lambda m: m.way) for p, of in parts.items()
+            }
             shared = set.intersection(*map(set, ways.values())) if len(ways) > 1 else set()
             if not shared:
                 continue
-            logs = np.array([[math.log(of_part[way].value) for way in shared] for of_part in ways.values()])
+            logs = np.array(
+                [
+                    [np.mean([math.log(m.value) for m in of_part[way]]) for way in shared]
+                    for of_part in ways.values()
+                ]
+            )
             deviation = np.hypot([PRIOR_SPREAD], PRIOR_NOISE / math.sqrt(len(shared)))
             deviation *= math.sqrt(1 + 1 / (len(ways) - 1))
             freedom = np.array([PRIOR_FREEDOM + len(ways) - 2])
             limit = float(questions.limits(deviation, freedom, len(ways), LEAST_LOSS)[1][0])
+            usual = np.median if not name.startswith("slowest") else np.max if kind == "latency" else np.min
             for number, (part, of_part) in enumerate(ways.items()):
-                others = np.median(np.delete(logs, number, axis=0), axis=0)
+                others = usual(np.delete(logs, number, axis=0), axis=0)
                 ratio = math.exp(float(np.mean(logs[number] - others)))
                 basis = f"as a share of the other {name}"
                 stated = Expectation.of(part, kind, ratio, 1.0, as_fraction(limit), unit="1", basis=basis)
-                yield stated, [of_part[way] for way in shared]
+                yield stated, [m for way in shared for m in of_part[way]]
 
     def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         """Yield whether each cache is faster than what is behind it, the last one clearly."""
