@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example figures of the manual, drawn by the program.
 
-Latency and contention were measured on a small virtual machine (docs/examples). Thread scaling and
+The latency was measured on a small virtual machine (docs/examples). Thread scaling and
 scenarios are published times of BWA-MEM on the AMD system of the thesis. The bandwidth matrix shows the three
 rates that the thesis gives for that system (section 3.4), one for each distance. The other figures are of a
 simulated host, as in their tests.
@@ -14,9 +14,10 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from markupsafe import escape
 
@@ -137,7 +138,16 @@ def _simulated() -> list[Record]:
         *host.add("topology", "numa_nodes", "1", "neither", host.nodes),
         *host.add("counters", "alignment_time", "s", "lower", 60.0, **run),
         *host.add("counters", "cache_misses", "1", "neither", 38e9, **run),
+        *(record for threads in (1, 2, 4, 6, 8) for record in _contention(host, threads)),
     ]
+
+
+def _contention(host: Any, threads: int) -> Iterator[Record]:
+    """Yield the rates of some threads that share a bank, which 4 threads saturate."""
+    place = {"program": "firsttouch-probe", "kernel": "random", "threads": threads, "bank": 0}
+    total = min(3.0 * threads, 11.0)
+    yield from host.add("contention", "thread_bandwidth", "GB/s", "higher", total / threads, **place)
+    yield from host.add("contention", "total_bandwidth", "GB/s", "higher", total, **place)
 
 
 _SIMULATED = _Source(
@@ -160,7 +170,7 @@ _PUBLISHED = _Source(
 _SOURCES = {
     "latency": _VM,
     "bandwidth": _MATRIX,
-    "contention": _VM,
+    "contention": _SIMULATED,
     "scaling": _PUBLISHED,
     "placement": _PUBLISHED,
     "loaded_latency": _SIMULATED,

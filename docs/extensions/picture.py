@@ -47,7 +47,7 @@ _COMMANDS = (
     "firsttouch plan --aligner bwa-mem --index-size 5.1GB --xml docs/examples/opteron.xml 8x8-bound",
 )
 #: The size of the report's picture (px), whose text wraps as on a screen.
-_WIDTH, _HEIGHT = 1000, 930
+_WIDTH, _HEIGHT = 1000, 1066
 #: The columns of the terminal, and the size of a character and a line (px).
 _COLUMNS, _CHARACTER, _LINE = 104, 8, 19
 #: Control sequences of a terminal, a coloured text, and the names of its colours in the style sheet.
@@ -77,7 +77,7 @@ def speedups() -> str:
 
 
 def report() -> str:
-    """Return the page of eight hosts, from its title to the map of hosts and metrics."""
+    """Return the page of eight hosts: its title, its card, the bad hosts, and the map of hosts and metrics."""
     with _example() as folder:
         findings = judged(samples_table.of_records(_records()), definition.load("example"))
         time = datetime.datetime.fromisoformat(f"{simulated.BEFORE[-1]}T18:00:00+00:00")
@@ -86,14 +86,14 @@ def report() -> str:
     body = ET.fromstring(page[page.index("<body>") : page.index("<script>")] + "</body>")  # noqa: S314 - ours
     header, main = body.find("header"), body.find("main")
     card, system = main.findall("section")[:2]
-    # Left out: the time and the version, and what follows the map.
+    # Left out: the time and the version, what explains the words and the map, and what follows the map.
     header.remove(header.find("p"))
-    the_map, *others = system.findall("div")
+    bad, the_map, *others = system.findall("div")
     for part in others:
         system.remove(part)
-    blocks = list(the_map)
-    for block in blocks[blocks.index(the_map.find("div[@class='scroll']")) + 1 :]:
-        the_map.remove(block)
+    for part, shown in ((bad, ("h3", "div[@class='hosts']")), (the_map, ("h3", "div[@class='scroll']"))):
+        for block in [block for block in part if block not in [part.find(name) for name in shown]]:
+            part.remove(block)
     shown = "".join(ET.tostring(part, encoding="unicode") for part in (header, card, system))
     body_text = f'<body xmlns="http://www.w3.org/1999/xhtml">{shown}</body>'
     page_in_svg = f'<foreignObject width="100%" height="100%">{body_text}</foreignObject>'

@@ -22,7 +22,6 @@ from firsttouch.report.document import (
     Span,
     Table,
     Text,
-    contents,
 )
 from paper import claims, figures, published_tables, sheets
 from paper.claims import Outcome
@@ -99,7 +98,7 @@ def _page(studies: Sequence[Study], published: Sheets, results: Sequence[Outcome
     )
     return Document(
         "The papers from their published values",
-        [Paragraph(_LEAD), contents("Sections", sections)],
+        [Paragraph(_LEAD)],
         sections,
         [Paragraph(f"{generated}all its cells.", "small")],
     )

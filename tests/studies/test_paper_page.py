@@ -55,7 +55,7 @@ def test_every_figure_of_the_papers_is_there(page: str) -> None:
         drawings = [e for e in figure.iter() if local(e) == "svg"]
         assert len(drawings) == (4 if str(name).startswith("lenis2017") else 9)
         words = "".join(figure.itertext())
-        assert "How to read it." in words
+        assert "How to read it" in words
         assert ("published as numbers" in words) == str(name).startswith("scaling2018")
         for drawing in drawings:
             assert drawing.get("role") == "img"

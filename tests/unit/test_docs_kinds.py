@@ -33,24 +33,26 @@ PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compar
 
 
 class Kinds(HTMLParser):
-    """Collect the headings, and the captions of tables that are not the numbers of a figure."""
+    """Collect headings, names of lines, and captions of tables that are not the numbers of a figure or a line."""
 
     def __init__(self, text: str, levels: str) -> None:
         super().__init__()
         self.wanted = re.compile(f"h[{levels}]|caption")
         self.texts: list[str] = []
-        self._inside = self._open = False
+        self._inside, self._last, self._open = "", "", False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._inside |= tag == "figure"
-        if self.wanted.fullmatch(tag) and not (self._inside and tag == "caption"):
+        is_line = (self._last, tag) == ("summary", "b")
+        self._inside = "figure" if tag == "figure" else "details" if is_line else self._inside
+        self._last = tag
+        if is_line or (self.wanted.fullmatch(tag) and not (self._inside and tag == "caption")):
             self._open = True
             self.texts.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        self._inside &= tag != "figure"
-        self._open &= not self.wanted.fullmatch(tag)
+        self._inside = "" if tag == self._inside else self._inside
+        self._open &= tag != "b" and not self.wanted.fullmatch(tag)
 
     def handle_data(self, data: str) -> None:
         if self._open:

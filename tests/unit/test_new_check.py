@@ -55,13 +55,12 @@ def aspect(view):
     records = view.of(CHECK)
     if not records:
         return Aspect(absent=[Absent("Faults of all banks", view.why_absent(CHECK))])
-    chart = Chart("faults", "Faults of all banks", "Short is good.", ["It is shown."], "Once.", {})
+    tables = [Table("Banks with a fault", ("bank",), [("0",)])]
+    chart = Chart("faults", "Faults of all banks", "Short is good.", ["It is shown."], tables=tables)
     return Aspect(
         [Result("first touch", record) for record in records],
         [chart],
         tile=Tile("A fault", "0.5 us"),
-        tables=[Table("Banks with a fault", ("bank",), [("0",)])],
-        note="A note.",
     )
 """
 
@@ -112,10 +111,10 @@ def test_it_is_measured_and_planned(records, tmp_path, run_cli):
 def test_it_is_reported_in_a_section_with_headlines(records, tmp_path):
     pages.build(records, tmp_path)
     page = (tmp_path / "index.html").read_text()
-    section = page.split('first_touch-section">First touch</h3>')[1].split("<h3")[0]
+    section = page.split("More results</h3>")[1].split("<h3")[0]
     assert "Faults of all banks" in section
     assert "Banks with a fault" in section
-    assert "A note." in section
+    assert "Short is good." in section
     assert "A fault" in page.split("</section>")[0]
     assert "Counters and other metrics" not in page
     (host,) = json.loads((tmp_path / "summary.json").read_text())["hosts"]

@@ -17,9 +17,9 @@ CACHES = [("L1d", 32 * KIB), ("L2", MIB), ("L3", 32 * MIB)]
     [
         ({1: 10.0, 8: 2.5}, "2.50 GB/s", "with 8 threads; 25.0 % of what it has alone; 20 GB/s in total"),
         ({2: 10.0, 8: 5.0}, "5 GB/s", "with 8 threads; 50.0 % of what 2 threads have; 40 GB/s in total"),
-        ({4: 5.0}, "", "4 threads only"),
-        ({1: 0.0, 8: 2.5}, "", "the bandwidth of 1 thread is 0"),
-        ({}, "", "the records of this report contain none of this check"),
+        ({4: 5.0}, "", ""),
+        ({1: 0.0, 8: 2.5}, "", ""),
+        ({}, "", ""),
     ],
 )
 def test_contention_is_a_bandwidth(rates, value, note):
@@ -31,8 +31,7 @@ def test_contention_is_a_bandwidth(rates, value, note):
     ]
     (view,) = model.split(records or Machine(1, 1).latency(), (), None)
     tile = contention.aspect(view).tile
-    assert tile is not None
-    assert (tile.value, tile.note) == (value, note)
+    assert (tile and (tile.value, tile.note)) == ((value, note) if value else None)
 
 
 def curve(**ns_at):

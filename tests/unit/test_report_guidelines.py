@@ -99,7 +99,7 @@ def test_times_that_can_recommend_nothing_say_why_on_the_card_and_in_the_guideli
     assert choice["withheld"] == reason
     assert choice["recommended"] == ("1x64-default" if reason else "8x8-bound") or reason.endswith("idle")
     card = page[page.index('class="card') :].partition("</section>")[0]
-    assert (f"No recommendation: {reason}." if reason else "Placement of snap: use 8x8-bound") in card
+    assert f"snap: {f'no recommendation: {reason}.' if reason else 'use 8x8-bound'}" in card
     assert (f"no recommendation: {reason}" if reason else "use 8x8-bound") in ticket
 
 

@@ -170,11 +170,12 @@ def test_a_check_without_figures_has_a_table_of_each_metric_and_the_best_of_it(
     check: str, captions: list[str], header: tuple[str, ...], first: tuple[str, ...], best: str
 ) -> None:
     (shown,) = of_host(view_of([*memory_records(), *Host("n1", at_once=True).locks()]))[check]
-    assert [t.caption.partition(": ")[2].partition(" (")[0] for t in shown.tables] == captions
-    assert tuple(shown.tables[0].header[: len(header)]) == header
-    assert shown.tables[0].texts[0][: len(first)] == first
+    (chart,) = shown.charts
+    assert [t.caption.partition(": ")[2].partition(" (")[0] for t in chart.tables] == captions
+    assert tuple(chart.tables[0].header[: len(header)]) == header
+    assert chart.tables[0].texts[0][: len(first)] == first
     assert best in shown.results[0].compared
-    assert "\n" not in shown.note
+    assert chart.shows == [result.sentence for result in shown.results]
     assert all(r.value.endswith(("ns", "GB/s", " Mrecords/s")) for r in shown.results)
 
 
@@ -192,13 +193,13 @@ def test_a_sustained_load_states_how_far_the_clock_fell() -> None:
 
 def test_the_slowest_pu_of_each_chain_is_a_table_and_slow_ones_come_first() -> None:
     shown = cores.aspect(view_of([*Host("n1", at_once=True).cores()]))
-    (chains,) = shown.tables
+    (chains,) = shown.charts[0].tables
     running = ("all PUs at once", "each PU alone")
     chain = ("clock", "first cache", "second cache", "memory")
     assert [row[:2] for row in chains.rows] == [*itertools.product(chain, running)]
     assert {str(row[4]) for row in chains.rows} == {"3"}
     fault = FAULTS["slow caches of a core"][1]
-    slow, _ = cores.aspect(view_of([*Host("n1", at_once=True, fault=fault).cores()])).tables
+    slow, _ = cores.aspect(view_of([*Host("n1", at_once=True, fault=fault).cores()])).charts[0].tables
     assert [row[:2] for row in slow.rows] == [
         ("PU 3", "first cache"),
         ("PU 3", "second cache"),
@@ -212,11 +213,11 @@ def test_the_best_and_the_worst_of_the_slowest_accesses_are_results() -> None:
     place = r"pu nodes \d, bank \d, load (none|local)"
     for result in shown.results:
         assert re.fullmatch(rf"{place}; the worst [\d.]+ (ns|µs), {place}", result.compared)
-    assert [len(table.rows) for table in shown.tables] == [6] * 4
+    assert [len(table.rows) for table in shown.charts[0].tables] == [6] * 4
 
 
 def test_the_address_of_a_wrong_word_is_stated() -> None:
     place = {"bank": 1, "physical_address": "0x4e600ef38", "units": 5}
     words = Host("n1", at_once=True).add("correctness", "wrong_words", "1", "lower", 1.0, **place)
-    (table,) = correctness.aspect(view_of([*words])).tables
+    (table,) = correctness.aspect(view_of([*words])).charts[0].tables
     assert table.rows[0][0] == "patterns in bank 1, first at 0x4e600ef38"

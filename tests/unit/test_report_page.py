@@ -132,10 +132,17 @@ def test_matrices_show_every_value(tmp_path: Path, nodes: int, sizes: tuple[int,
     assert max(shown) == pytest.approx(highest, rel=0.01)
 
 
-def test_a_matrix_of_one_cell_is_a_table(tmp_path: Path) -> None:
-    page = page_of(tmp_path, [r for r in Machine(1, 4).bandwidth() if r.parameters["program"] == "stream"])
-    assert not [e for e in tree(page).iter() if e.get("class") == "matrix"]
-    assert [e for e in tree(page).iter() if local(e) == "caption" and "GB/s, medians" in (e.text or "")]
+@pytest.mark.parametrize(("per_node", "drawn"), [(2, 1), (4, 4)])
+def test_two_values_are_a_line_with_a_table(tmp_path: Path, per_node: int, drawn: int) -> None:
+    """The host has one bank, and two or more numbers of threads; the latency has a drawing on both hosts."""
+    machine = Machine(1, per_node)
+    records = [*machine.latency(), *machine.bandwidth(), *machine.contention(), *machine.scaling()]
+    root = tree(page_of(tmp_path, records))
+    drawings = [e for e in root.iter() if local(e) == "svg"]
+    assert len(drawings) == drawn
+    captions = [e.text or "" for e in root.iter() if local(e) == "caption"]
+    for shown in ("GB/s, medians", "Per thread", "Time (s)"):
+        assert any(shown in caption for caption in captions)
 
 
 def test_hostile_names_are_text(tmp_path: Path) -> None:

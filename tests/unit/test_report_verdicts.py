@@ -41,7 +41,7 @@ def test_the_ticket_and_the_document_have_the_verdicts(report):
     text = (report / "summary.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| late"))
     assert "host \\| died" in row
-    assert "| slow | fail | 0 of 1 pass |" in text
+    assert "| slow | fail | 0 of 1 metrics pass |" in text
     document = json.loads((report / "summary.json").read_text())
     assert {v["host"]: v["verdict"] for v in document["verdicts"]} == {
         "good": "pass",
@@ -76,8 +76,9 @@ def expectation(part, answer, kind="latency"):
 def test_a_card_names_low_parts_first_and_counts_the_others(parts, advice):
     low = [expectation(part, "low") for part in parts]
     unknown = [expectation(f"memory of bank {bank}", "unknown", "bandwidth") for bank in range(2)]
-    text = verdicts.answered(HostVerdict("n1", "s", (), 0, (), expected=(*unknown, *low)))
+    verdict = HostVerdict("n1", "s", (), 0, (), expected=(*unknown, *low))
+    text = verdicts.answered(verdict)
     assert text.count(", low") == 3
     assert ", unknown" not in text
     assert "And 2 more." in text
-    assert text.endswith(advice)
+    assert str(verdicts.next_step(verdict, is_judged=False)).endswith(advice)

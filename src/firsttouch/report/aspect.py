@@ -30,7 +30,7 @@ from firsttouch.units import number, percent, quantity
 class Result(Struct, frozen=True):
     """A line of the summary: the value of a *record*, or a *text*, and what to compare it with.
 
-    A terminal does not show a *detail*.
+    Only the figure of its check shows a *detail*.
     """
 
     label: str
@@ -58,19 +58,24 @@ class Draw(Protocol):
         """Return the panel."""
 
 
+#: A drawing of fewer values says no more than a sentence.
+FEWEST_DRAWN = 3
+
+
 class Chart(Struct, frozen=True):
     """A figure before it is drawn: *how* to read it, what it *shows* (sentences) and how it was *measured*.
 
-    *key* is unique among the charts of a host. *panels* are the drawings by their headings; *descriptions*
-    say what a panel shows to readers who do not see it (default: all that the figure shows).
+    *key* is unique among the charts of a host. *panels* are the drawings by their headings; without any, the page
+    has a line. *descriptions* say what a panel shows to readers who do not see it (default: all that the figure
+    shows).
     """
 
     key: str
     title: str
     how: str
     shows: Sequence[str]
-    measured: str
-    panels: Mapping[str, Draw]
+    measured: str = ""
+    panels: Mapping[str, Draw] = {}
     tables: Sequence[Table] = ()
     descriptions: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,9 +87,6 @@ class Aspect(Struct, frozen=True):
     charts: Sequence[Chart] = ()
     absent: Sequence[Absent] = ()
     tile: Tile | None = None
-    #: Tables that are not the numbers of a chart, and a *note* on them.
-    tables: Sequence[Table] = ()
-    note: str = ""
 
 
 # ----------------------------------------------------------------------
@@ -238,7 +240,8 @@ def tabulated(view: HostView, check: str, entry: Check) -> Aspect:
             compared = _place(first, names)
             compared += f"; the worst {value(last)}, {_place(last, names)}" if len(of_metric) > 1 else ""
             results.append(Result(f"{metric_title(first)}, the best", first, compared, is_detail=True))
-    return Aspect(results, tables=tables, note=" ".join(entry.tables.split()))
+    shows = [result.sentence for result in results]
+    return Aspect(results, [Chart(check, entry.title, " ".join(entry.tables.split()), shows, tables=tables)])
 
 
 def _place(record: Record, names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ the value and not from another text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -193,33 +193,26 @@ class Listing(Block, frozen=True):
     numbered: bool = False
 
 
-class Links(Block, frozen=True):
-    """Links to parts of a page, with a *label* for screen readers."""
-
-    label: str
-    items: Sequence[Text]
-
-
 class Tile(Struct, frozen=True):
-    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why."""
+    """A result in large letters on the card of a host or a fleet."""
 
     name: str
-    value: str = ""
+    value: str
     note: str = ""
 
 
 class Card(Block, frozen=True):
     """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
 
-    *answer* stands in place of the verdict of a host that nothing judged. *key* is unique in the page. *facts*
-    state what was measured, and when.
+    *answer* stands in place of the verdict of a host that nothing judged. *lines* say why, what is recommended and
+    what to do next, each after its name. *key* is unique in the page. *facts* state what was measured, and when.
     """
 
     key: str
     title: str
     word: str
-    sentence: str
-    tiles: Sequence[Tile]
+    lines: Mapping[str, Text]
+    tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()
     facts: Sequence[str] = ()
     answer: str = ""
@@ -240,11 +233,12 @@ class Card(Block, frozen=True):
 
 
 class Fold(Block, frozen=True):
-    """Blocks that a reader opens by their *summary*; *kind* is the class in HTML."""
+    """Blocks below their *summary*, which a reader opens unless it *is_open*; *kind* is the class in HTML."""
 
     summary: Text
     blocks: Sequence[Block]
     kind: str = ""
+    is_open: bool = False
 
 
 class Group(Block, frozen=True):
@@ -271,6 +265,15 @@ class Document(Struct, frozen=True):
     foot: Sequence[Block] = ()
     name: str = ""
 
+    @property
+    def contents(self) -> list[Text]:
+        """Links to its sections, and to those of its only host or system."""
+        sections = [block for block in self.blocks if isinstance(block, Section)]
+        parts = {s.key: [b for b in s.blocks if isinstance(b, Section) and b.key] for s in sections}
+        if sum(map(bool, parts.values())) == 1:
+            sections = [part for section in sections for part in parts[section.key] or [section]]
+        return [[Span("Top", link="#content")], *([Span(s.heading, link=f"#{s.key}")] for s in sections)]
+
 
 # ----------------------------------------------------------------------
 # Blocks that many documents have.
@@ -281,19 +284,14 @@ def when_made(stated: str) -> Text:
     return ["Generated ", Span(stated, "time"), f" by firsttouch {firsttouch.__version__}."]
 
 
-def how_to_read(text: Text) -> Paragraph:
-    """Return the paragraph that explains a drawing or a table."""
-    return Paragraph([Span("How to read it.", "b"), " ", *spans(text)])
+def how_to_read(text: Text) -> Fold:
+    """Return what explains a drawing or a table, folded."""
+    return Fold("How to read it", [Paragraph(text, "small")])
 
 
 def not_shown(reason: Text) -> Paragraph:
     """Return the paragraph that says why something is not shown."""
     return Paragraph([Span("Not shown:", "b"), " ", *spans(reason)], "absent")
-
-
-def contents(label: str, sections: Iterable[Block]) -> Links:
-    """Return links to *sections*; other blocks have none."""
-    return Links(label, [[Span(s.heading, link=f"#{s.key}")] for s in sections if isinstance(s, Section)])
 
 
 def linked_files(files: Mapping[str, str]) -> Paragraph:

@@ -17,7 +17,18 @@ from firsttouch.documents import attributes
 from firsttouch.records.cases import grouped, identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.document import Block, Cell, Entry, Fold, Listing, Paragraph, Section, Span, Table
+from firsttouch.report.document import (
+    Block,
+    Cell,
+    Entry,
+    Fold,
+    Listing,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    how_to_read,
+)
 from firsttouch.report.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.text import clean, count, listed, plain, times
@@ -356,10 +367,7 @@ def recommended(guides: Sequence[Guideline]) -> str:
     if not guides:
         return ""
     guide = max(guides, key=lambda g: _weight(g.deciding))
-    text = sentence(guide.deciding)
-    return (
-        f"Placement of {guide.aligner}: {text}" if not guide.deciding.withheld else f"{text[0].upper()}{text[1:]}"
-    )
+    return f"{guide.aligner}: {sentence(guide.deciding)}"
 
 
 # ----------------------------------------------------------------------
@@ -376,7 +384,7 @@ _EXPLAINED = (
 
 def sections(guides: Sequence[Guideline]) -> list[Section]:
     """Return the section of a page with every choice, or none without guidelines."""
-    blocks: list[Block] = [Paragraph(_EXPLAINED, "small")]
+    blocks: list[Block] = []
     for guide in guides:
         text = sentence(guide.deciding)
         which = Paragraph([Span(f"{text[0].upper()}{text[1:]}", "b"), f": {guide.because}."])
@@ -384,7 +392,7 @@ def sections(guides: Sequence[Guideline]) -> list[Section]:
         blocks.append(
             Section(f"{guide.aligner} on {guide.system}", [*([which] if guide.because else []), *choices])
         )
-    return [Section(_TITLE, blocks, "guidelines")] if guides else []
+    return [Section(_TITLE, [*blocks, how_to_read(_EXPLAINED)], "guidelines")] if guides else []
 
 
 def short_sections(guides: Sequence[Guideline]) -> list[Section]:

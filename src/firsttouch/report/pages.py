@@ -16,11 +16,12 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.records.cases import grouped
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import forms, guidelines, model, openmetrics, render, summary, tables
 from firsttouch.report import verdicts as of_verdicts
-from firsttouch.report.aspect import Aspect, Result
+from firsttouch.report.aspect import Chart, Result
 from firsttouch.report.aspects import Aspects, of_host
 from firsttouch.report.document import (
     Block,
@@ -28,18 +29,15 @@ from firsttouch.report.document import (
     Document,
     Fold,
     Group,
-    Links,
     Listing,
     Paragraph,
     Section,
     Span,
-    contents,
     linked_files,
-    not_shown,
     when_made,
 )
 from firsttouch.report.guidelines import Guideline
-from firsttouch.report.model import HostView, Problem, References
+from firsttouch.report.model import Absent, HostView, Problem, References
 from firsttouch.report.render import Summary
 from firsttouch.report.text import anchors, count
 
@@ -170,17 +168,14 @@ class _Host(Struct, frozen=True):
         return render.results(self.aspects)
 
     @property
-    def drawn(self) -> dict[str, Sequence[Aspect]]:
-        """The aspects by check that have anything to show beside results."""
-        return {
-            check: aspects
-            for check, aspects in self.aspects.items()
-            if any(a.charts or a.absent or a.tables or a.note for a in aspects)
-        }
+    def charts(self) -> list[tuple[str, Chart]]:
+        """The charts, each with its check."""
+        return [(check, c) for check, aspects in self.aspects.items() for aspect in aspects for c in aspect.charts]
 
-    def section_key(self, check: str) -> str:
-        """Return the address of the section of a check."""
-        return f"{self.view.key}-{check}-section"
+    @property
+    def absent(self) -> list[Absent]:
+        """The charts that could not be made."""
+        return [absent for aspects in self.aspects.values() for aspect in aspects for absent in aspect.absent]
 
 
 class _Report(Struct, frozen=True):
@@ -216,7 +211,6 @@ def _page(report: _Report) -> Document:
         view = hosts[0].view
         which = ["Host ", Span(view.host, "b"), f", system {view.system}, partition {view.partition}. "]
     fleet = [" ", Span("The whole fleet", link=report.fleet_page)] if report.fleet_page else []
-    links = [[Span(h.view.host, link=f"#{h.view.key}"), f" ({h.view.system}, {h.view.partition})"] for h in hosts]
     return Document(
         report.title,
         [Paragraph([*which, *when_made(report.stated), *fleet], "small")],
@@ -226,7 +220,6 @@ def _page(report: _Report) -> Document:
             *([Section("Verdicts", [counts, verdicts], "verdicts")] if report.verdicts else []),
             *([Section("History", report.timeline.blocks, "history")] if report.timeline else []),
             *guidelines.sections(report.guidelines),
-            *([] if is_single or not hosts else [Links("Hosts", links)]),
             *(_host_section(report, host, is_single=is_single) for host in hosts),
             *([] if report.is_grave else problems),
         ],
@@ -271,8 +264,6 @@ _NOTHING = "This host has no valid result."
 _NO_RESULT = (
     "The placement did not hold, or the output was wrong. Such records are not results, and no figure shows them."
 )
-#: Rows of the longest table of an aspect that is not folded.
-_OPEN = 40
 #: Lines of evidence of a host in a ticket.
 _EVIDENCE = 3
 
@@ -303,10 +294,9 @@ def _problems(report: _Report) -> Section:
     table, invalid = tables.problem_table(report.problems), _invalid(report)
     blocks: list[Block] = [table or Paragraph("No check failed, was skipped or is invalid.", "good")]
     missing = [
-        [Span(figure.title, link=f"#{host.section_key(check)}"), f"{_on(report, host.view.host)}: {figure.reason}"]
+        f"{'; '.join(absent.title for absent in charts)}{_on(report, host.view.host)}: {reason}"
         for host in report.hosts
-        for check, aspects in host.drawn.items()
-        for figure in (figure for aspect in aspects for figure in aspect.absent)
+        for reason, charts in grouped(host.absent, lambda absent: absent.reason).items()
     ]
     if missing:
         blocks += [Paragraph("Figures that are missing:"), Listing(missing)]
@@ -332,20 +322,25 @@ def _host_section(report: _Report, host: _Host, *, is_single: bool) -> Section:
     view = host.view
     short: list[Block] = [Paragraph(_NOTHING)]
     if host.results:
-        short = [render.headlines(host.results), Paragraph(f"{_VALUES} {_UNITS}", "small")]
-    short += _older(view)
+        table = render.headlines(result for result in host.results if not result.is_detail)
+        short = [table, Paragraph(f"{_VALUES} {_UNITS}", "small")]
+    drawn = grouped((item for item in host.charts if item[1].panels), lambda item: item[0])
+    lines = [render.line(view, chart) for _, chart in host.charts if not chart.panels]
     sections = [
-        Section("In short", short, f"{view.key}-short"),
+        Section("In short", [*short, *_older(view)], f"{view.key}-short"),
         *(
-            Section(checks()[check].title, _aspects(view, aspects), host.section_key(check))
-            for check, aspects in host.drawn.items()
+            Section(
+                checks()[check].title, [render.figure(view, c) for _, c in charts], f"{view.key}-{check}-section"
+            )
+            for check, charts in drawn.items()
         ),
+        *([Section("More results", [Group("hosts", lines)], f"{view.key}-more")] if lines else []),
         Section("Details", _details(view, report.references), f"{view.key}-details"),
     ]
     place = Paragraph(f"System {view.system}, partition {view.partition}.", "small")
     return Section(
         f"Results of {view.host}" if is_single else view.host,
-        [*([] if is_single else [place]), contents(f"Sections of {view.host}", sections), *sections],
+        [*([] if is_single else [place]), *sections],
         view.key,
     )
 
@@ -356,21 +351,6 @@ def _older(view: HostView) -> list[Block]:
         return []
     text = f"Not shown: {count(view.superseded, 'older record')} of the same cases, which verdicts count, too. "
     return [Paragraph(f"{text}The values here are of the newest one; records.parquet has all.", "small")]
-
-
-def _aspects(view: HostView, aspects: Sequence[Aspect]) -> list[Block]:
-    """Return what the aspects of a check show."""
-    grouped = [
-        Fold(f"{table.caption} ({count(len(table.rows), 'row')})", [table]) if len(table.rows) > _OPEN else table
-        for a in aspects
-        for table in a.tables
-    ]
-    return [
-        *([Group("tables", grouped)] if grouped else []),
-        *(Paragraph(a.note, "small") for a in aspects if a.note),
-        *(render.figure(view, chart) for a in aspects for chart in a.charts),
-        *(not_shown(f"{figure.title}: {figure.reason}.") for a in aspects for figure in a.absent),
-    ]
 
 
 def _details(view: HostView, references: References | None) -> list[Block]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -14,14 +13,14 @@ from msgspec import Struct
 from firsttouch.documents import attributes
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
-from firsttouch.report.document import Card, Cell, Entry, Figure, Table
+from firsttouch.report.document import Card, Cell, Entry, Figure, Fold, Listing, Paragraph, Span, Table, spans
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import clean
 from firsttouch.units import percent, quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
-#: Problems that a terminal shows, the width of its first column, and the width of sentences.
-_NAMED, _LABEL, _WIDTH = 5, 28, 79
+#: Problems that a terminal shows, and the width of its first column.
+_NAMED, _LABEL = 5, 28
 
 
 def card_key(view: HostView) -> str:
@@ -55,6 +54,14 @@ def to_dict(result: Result) -> dict[str, Any]:
 def results(aspects: Aspects) -> tuple[Result, ...]:
     """Return the results of all aspects of a host."""
     return tuple(result for section in aspects.values() for aspect in section for result in aspect.results)
+
+
+def line(view: HostView, chart: Chart) -> Fold:
+    """Return a chart without a drawing as a line that opens."""
+    first, *others = chart.shows or [""]
+    how = Paragraph(f"{chart.how} {chart.measured}", "small", f"{view.key}-{chart.key}")
+    listing = [Listing(others)] if others else []
+    return Fold([Span(chart.title, "b"), " ", Span(first, tone="why")], [*listing, how, *chart.tables])
 
 
 def figure(view: HostView, chart: Chart) -> Figure:
@@ -99,7 +106,8 @@ class Summary(Struct, frozen=True):
         for view, results in self.hosts:
             lines = [f"{view.host} (system {view.system}, partition {view.partition})"]
             if card := cards.get(card_key(view)):
-                lines += textwrap.wrap(f"{card.heading}. {card.sentence}", _WIDTH)
+                lines.append(card.heading)
+                lines += [f"{name:<{_LABEL}}  {''.join(spans(text))}" for name, text in card.lines.items()]
             for result in results:
                 if not result.is_detail:
                     record = result.record

@@ -14,17 +14,16 @@ from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, answer, deciding
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
-from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Tile, word_span
+from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Text, word_span
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import SIGNS, count, listed, plain
-from firsttouch.units import percent
+from firsttouch.report.text import count, listed, plain
 
 # ----------------------------------------------------------------------
 # The verdicts of hosts.
 
-#: Lines of evidence that a page has.
-_ON_PAGE = 20
+#: Lines of evidence that a page has, and hosts whose evidence is open.
+_ON_PAGE, _OPEN = 20, 10
 #: Other parts than the deciding one that a card has.
 _OTHERS = 2
 
@@ -55,7 +54,7 @@ def table(verdicts: Sequence[HostVerdict], *, lines: int) -> Table:
 
 
 def _judged(verdict: HostVerdict) -> str:
-    return f"{sum(f.verdict == 'pass' for f in verdict.findings)} of {len(verdict.findings)} pass"
+    return f"{sum(f.verdict == 'pass' for f in verdict.findings)} of {len(verdict.findings)} metrics pass"
 
 
 def folds(
@@ -65,27 +64,36 @@ def folds(
     *,
     complete: str = "summary.json",
 ) -> Group:
-    """Return a line for each verdict, with its evidence folded.
+    """Return a line for each verdict, and its evidence, which is open for the first hosts that do not pass.
 
     *keys* are the addresses of hosts within the page, *pages* those of their own pages. *complete* is the
     file with all evidence.
     """
-    return Group("hosts", [_fold(v, keys[v.host], pages.get(v.host, ""), complete) for v in verdicts])
+    lines = [
+        _fold(v, keys[v.host], pages.get(v.host, ""), complete, is_open=place < _OPEN and v.verdict != "pass")
+        for place, v in enumerate(verdicts)
+    ]
+    return Group("hosts", lines)
 
 
-def _fold(verdict: HostVerdict, key: str, page: str, complete: str) -> Fold:
+def _fold(verdict: HostVerdict, key: str, page: str, complete: str, *, is_open: bool) -> Fold:
     lines, judged = verdict.findings_evidence, _judged(verdict)
-    why = lines[0].removeprefix(f"{verdict.verdict}: ") if lines else judged
-    why += f"; and {len(lines) - 1} more" if len(lines) > 1 else ""
-    texts = lines[:_ON_PAGE]
-    texts += [f"and {len(lines) - _ON_PAGE} more in {complete}"] if len(lines) > _ON_PAGE else []
-    cause = f" Possible cause: {verdict.cause}." if verdict.cause else ""
+    others = lines[1:_ON_PAGE]
+    others += [f"and {len(lines) - _ON_PAGE} more in {complete}"] if len(lines) > _ON_PAGE else []
+    cause = [Span("Possible cause:", "b"), f" {verdict.cause}. "] if verdict.cause else []
     links = [" ", Span(f"All results of {verdict.host}", link=page)] if page else []
-    links += [" ", Span(f"Link to {verdict.host}", link=f"#{key}")]
     return Fold(
-        [word_span(verdict.verdict), " ", Span(verdict.host, "b"), " ", Span(why, tone="why")],
-        [Paragraph([f"{judged}.{cause}", *links], key=key), *([Listing(texts)] if len(lines) > 1 else [])],
+        [word_span(verdict.verdict), " ", Span(verdict.host, "b"), " ", Span(_first(verdict), tone="why")],
+        [Paragraph([*cause, f"{judged}.", *links], key=key), *([Listing(others)] if others else [])],
+        is_open=is_open,
     )
+
+
+def _first(verdict: HostVerdict) -> str:
+    """Return the worst finding of a host, and how many more it has."""
+    lines = verdict.findings_evidence
+    why = lines[0].removeprefix(f"{verdict.verdict}: ") if lines else _judged(verdict)
+    return f"{why}; and {len(lines) - 1} more" if len(lines) > 1 else why
 
 
 # ----------------------------------------------------------------------
@@ -94,22 +102,41 @@ def _fold(verdict: HostVerdict, key: str, page: str, complete: str) -> Fold:
 
 #: The verdict whose colour and sign an answer has.
 _LIKE: Mapping[str, Word] = {"as expected": "pass", "low": "suspect", "unknown": "undecided"}
+#: What to do next by the verdict.
+_NEXT: Mapping[Word, Text] = {
+    "fail": ["Repair what is named. ", Span("firsttouch campaign submit validate", "code"), " judges it again."],
+    "invalid": "Measure it again: the measurement itself was wrong.",
+    "suspect": "Measure it again: more repetitions decide whether it passes or fails.",
+    "undecided": ["Measure it again, or give it references: ", Span("firsttouch baseline", "code"), "."],
+    "pass": "Nothing is to be done.",
+}
 #: What to do next about a low part.
 _AGAIN, _MODULES = "Measure it again", "; if it stays low, look at its memory modules and firmware"
 
 
+def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
+    """Return what to do next about a host."""
+    if is_judged:
+        missing = verdict.verdict == "suspect" and not verdict.reason()
+        return "Measure what is missing." if missing else _NEXT[verdict.verdict]
+    if answer(verdict.expected) == "low":
+        low = {e.part.split()[0] for e in verdict.expected if (e.answer, e.kind == "count") == ("low", False)}
+        return f"{_AGAIN}{_MODULES * bool(low & {'memory', 'modules'})}."
+    first = deciding(verdict.expected)
+    if first is None:
+        return ["Measure both: ", Span("firsttouch characterize", "code"), "."]
+    return f"{first.needs[:1].upper()}{first.needs[1:]}." if first.needs else _NEXT["pass"]
+
+
 def answered(verdict: HostVerdict) -> str:
-    """Return what the parts of a host reach that nothing else judged, and what to do next."""
+    """Return what the parts of a host reach that nothing else judged."""
     first = deciding(verdict.expected)
     if first is None:
         return "Neither its bandwidth nor its latency was measured."
     others = [e for e in verdict.expected if e.answer != "as expected" and e is not first]
     others.sort(key=lambda e: e.answer != "low")
-    texts = [e.text() for e in (first, *others[:_OTHERS])]
+    texts = [e.text().removesuffix(f"; {e.needs}") for e in (first, *others[:_OTHERS])]
     texts += [f"and {len(others) - _OTHERS} more"] if len(others) > _OTHERS else []
-    if first.answer == "low":
-        low = {e.part.split()[0] for e in (first, *others) if (e.answer, e.kind == "count") == ("low", False)}
-        texts.append(_AGAIN + _MODULES * bool(low & {"memory", "modules"}))
     return ". ".join(f"{text[0].upper()}{text[1:]}" for text in texts) + "."
 
 
@@ -125,22 +152,26 @@ def card_of_host(
 ) -> Card:
     """Return the card of a host; *problems* are its checks without a result, *placement* what is recommended."""
     if verdict is None:
-        sentence = "Not judged: there is nothing to compare with."
+        sentence = "There is nothing to compare with."
     elif not is_judged:
         sentence = answered(verdict)
     else:
-        passed = sum(f.verdict == "pass" for f in verdict.findings)
-        sentence = f"{passed} of {count(len(verdict.findings), 'judged metric')} pass."
-        if reason := verdict.why():
-            sentence += f" {reason}."
-    sentence += f" {placement}." if placement else ""
+        first = _first(verdict)
+        sentence = f"{first[0].upper()}{first[1:]}."
+        sentence += f" {_judged(verdict)}." if verdict.findings_evidence else ""
+    named = {
+        "Why": sentence,
+        "Possible cause": f"{verdict.cause}." if verdict and is_judged and verdict.cause else "",
+        "Placement": f"{placement}." if placement else "",
+        "Next step": next_step(verdict, is_judged=is_judged) if verdict else "",
+    }
     stated = answer(verdict.expected) if verdict and not is_judged else ""
     return Card(
         key=render.card_key(view),
         title=title,
         word=_LIKE.get(stated, verdict.verdict if verdict else ""),
         answer=stated,
-        sentence=sentence,
+        lines={name: text for name, text in named.items() if text},
         tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
         warnings=_warnings(view, aspects, problems),
         facts=_facts(view),
@@ -191,49 +222,34 @@ def card_of_fleet(
     ranks: Sequence[Ranks],
     counts: Mapping[Word, int],
     sentence: str,
+    worst: HostVerdict | None,
     *,
-    partial: int,
-    without: int,
+    complete: int,
     configured: int,
     deviating: int,
     generated: datetime.datetime,
 ) -> Card:
     """Return the card of the hosts of all systems.
 
-    *counts* are the hosts by verdict; *partial* of them lack some results, *without* lack all. The configuration
-    of *configured* hosts is known, and *deviating* ones differ from most. *generated* is the time of the report.
+    *counts* are the hosts by verdict, and *complete* of them have all results; *worst* is the worst that does not
+    pass. The configuration of *configured* hosts is known, and *deviating* ones differ from most. *generated* is
+    the time of the report.
     """
     total = sum(counts.values())
-    worst = next((word for word in reversed(ORDER) if counts.get(word)), None)
-    missing = [f"{count(without, 'host')} without any result"] if without else []
-    missing += [f"{count(partial, 'host')} with missing results"] if partial else []
-    hosts = "  ".join(f"{SIGNS[w]} {counts[w]}" for w in reversed(ORDER) if counts.get(w))
+    word = worst.verdict if worst else "pass"
+    named = {
+        "Hosts": sentence,
+        "Worst": f"{worst.host}: {_first(worst)}." if worst else "",
+        "Next step": _NEXT[word] if total else "",
+    }
+    facts = [f"{complete} of {total} {_age(ranks, generated)}"] if total else []
     return Card(
         key="fleet-card",
         title="the fleet",
-        word=worst or "",
-        sentence=sentence,
-        tiles=(
-            Tile("Hosts", hosts, ", ".join(words(counts))),
-            _worst_loss(ranks),
-            Tile("Complete", f"{total - partial - without} of {total}" if total else "", _age(ranks, generated)),
-            _drift(ranks, configured, deviating),
-        ),
-        warnings=[f"{' and '.join(missing)}: see What is missing, below."] if missing else [],
+        word=word if total else "",
+        lines={name: text for name, text in named.items() if text},
+        facts=[*facts, _drift(ranks, configured, deviating)],
     )
-
-
-def _worst_loss(ranks: Sequence[Ranks]) -> Tile:
-    worst = (0, 0.0, "")
-    for of_system in ranks:
-        findings = of_system.findings
-        is_worst = (findings.words == findings.words.max(initial=0)) & (findings.words > 0)
-        if len(bad := np.flatnonzero(is_worst & np.isfinite(findings.change))):
-            group = int(bad[np.argmax(findings.losses[bad])])
-            host = findings.samples.hosts[findings.samples.host[group]]
-            note = f"{host}, {findings.samples.cases[findings.samples.case[group]].title}"
-            worst = max(worst, (int(findings.words[group]), float(findings.losses[group]), note))
-    return Tile("Worst loss", percent(worst[1]) if worst[0] else "none", worst[2])
 
 
 def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
@@ -251,10 +267,9 @@ def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
     return f"have all results, {days} {'day' if days == '1' else 'days'} old"
 
 
-def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> Tile:
+def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> str:
     divided = sum(len(two.parts) for of_system in ranks for two in of_system.findings.divided)
-    groups = f"hosts form two groups in {count(divided, 'part')}" if divided else ""
-    if not configured:
-        return Tile("Drift", "two groups" if divided else "unknown", groups or "no configuration was recorded")
-    note = "deviate from the configuration of most" + (f"; {groups}" if groups else "")
-    return Tile("Drift", f"{deviating} of {count(configured, 'host')}", note)
+    text = (
+        f"{deviating} of {count(configured, 'host')} deviate from most" if configured else "configuration unknown"
+    )
+    return f"{text}; hosts form two groups in {count(divided, 'part')}" if divided else text

@@ -15,6 +15,7 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
+    FEWEST_DRAWN,
     Aspect,
     Chart,
     Draw,
@@ -52,22 +53,19 @@ _HOW = (
 #: What is in the places of _HOW.
 _BOUND = ("all memory on the bank", " Accesses are local if row and column are the same NUMA node.")
 _INTERLEAVED = ("pages interleaved over the banks", "")
-_TILE = "Bandwidth, local"
 
 
 def aspect(view: HostView) -> Aspect:
     """Return the highest local bandwidth of each kernel, and a chart per way of measuring."""
     ways = variants(view)
     if not ways:
-        reason = view.why_absent(CHECK)
-        return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
+        return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     kernels = dict.fromkeys((*KERNELS, *(m.kernel for w in ways for m in w.matrices)))
     charts = [_chart(f"bandwidth-{position}", view, way) for position, way in enumerate(drawn(ways), start=1)]
     return Aspect(
         [_result(view, *fastest) for kernel in kernels if (fastest := best_local(ways, kernel))],
-        [chart for chart in charts if chart.panels],
+        charts,
         tile=_tile(view, ways),
-        tables=[table for chart in charts if not chart.panels for table in chart.tables],
     )
 
 
@@ -94,17 +92,17 @@ def _pair(cell: Pair) -> str:
     return f"{nodes(pus)} to bank {format_list(bank)}"
 
 
-def _tile(view: HostView, ways: list[Variant]) -> Tile:
+def _tile(view: HostView, ways: list[Variant]) -> Tile | None:
     fastest = _standing(ways)
     if fastest is None:
-        return Tile(_TILE, note="no local pair was measured")
+        return None
     _, matrix, ((place, _), record) = fastest
     notes = [f"{matrix.kernel}, {_where(matrix, place)}", topology.of_theory(view, record)]
     wider = [(pus, r) for (pus, bank), r in matrix.cells.items() if pus == bank and len(pus) > len(place)]
     if wider:
         pus, total = max(wider, key=lambda cell: (len(cell[0]), cell[1].value))
         notes.append(f"{value(total)} in total with {nodes(pus)}")
-    return Tile(_TILE, value(record), "; ".join(filter(None, notes)))
+    return Tile("Bandwidth, local", value(record), "; ".join(filter(None, notes)))
 
 
 # ----------------------------------------------------------------------
@@ -253,8 +251,9 @@ def _chart(key: str, view: HostView, way: Variant) -> Chart:
         how=_HOW.format(*(_INTERLEAVED if way.parameters.get("policy") == "interleave" else _BOUND)),
         shows=list(sentences.values()),
         measured=" ".join(details),
-        # A map of one cell shows nothing that the table does not.
-        panels={f"{m.kernel} ({unit})": _panel(m, unit, highest) for m in way.matrices if len(m.cells) > 1},
+        panels={
+            f"{m.kernel} ({unit})": _panel(m, unit, highest) for m in way.matrices if len(m.cells) >= FEWEST_DRAWN
+        },
         descriptions=sentences,
         tables=[_table(view, way, unit)],
     )

@@ -14,6 +14,7 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
+    FEWEST_DRAWN,
     Aspect,
     Chart,
     Draw,
@@ -51,15 +52,13 @@ _HOW = (
     "of the bank. The total stops rising where the bank, or the path to it, is saturated."
 )
 _NEAREST = " Threads that were measured on several NUMA nodes are drawn for the one nearest to the bank."
-_TILE = "Each thread under contention"
 
 
 def aspect(view: HostView) -> Aspect:
     """Return what few and many threads get by the first way of measuring, and a chart per way."""
     ways = ways_of(view)
     if not ways:
-        reason = view.why_absent(CHECK)
-        return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
+        return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     each, total = ways[0].each, ways[0].total
     return Aspect(
         _results(ways[0]),
@@ -85,21 +84,17 @@ def _of_series(key: str, each: Points, total: Points) -> Iterator[Result]:
         yield Result(label, record, ", ".join(compared), f"{value(record)} per thread")
 
 
-def _tile(series: Series, totals: Series) -> Tile:
-    if not series:
-        return Tile(_TILE, note="only totals were measured")
-    key, each = next(iter(series.items()))
+def _tile(series: Series, totals: Series) -> Tile | None:
+    key, each = next(iter(series.items()), ("", {}))
+    few, many = min(each, default=0), max(each, default=0)
+    if few == many or each[few].value <= 0:
+        return None
     total = totals.get(key, {})
-    few, many = min(each), max(each)
-    if few == many:
-        return Tile(_TILE, note=f"{count(few, 'thread')} only")
-    if each[few].value <= 0:
-        return Tile(_TILE, note=f"the bandwidth of {count(few, 'thread')} is 0")
     share = percent(each[many].value / each[few].value)
     note = f"with {count(many, 'thread')}; {share} of what {'it has alone' if few == 1 else f'{few} threads have'}"
     note += f"; {value(total[many])} in total" if many in total else ""
     note += f"; {key}, the first of {len(series)} curves" if len(series) > 1 else ""
-    return Tile(_TILE, value(each[many]), note)
+    return Tile("Each thread under contention", value(each[many]), note)
 
 
 # ----------------------------------------------------------------------
@@ -187,7 +182,11 @@ def _chart(key: str, way: Way) -> Chart:
         how=_HOW + (_NEAREST if way.positions else ""),
         shows=[r.sentence for r in _results(way)] or ["Only totals were measured."],
         measured=measured(r for series in parts.values() for points in series.values() for r in points.values()),
-        panels={title: _panel(series) for title, series in parts.items()},
+        panels={
+            title: _panel(series)
+            for title, series in parts.items()
+            if max(map(len, series.values())) >= FEWEST_DRAWN
+        },
         tables=tables,
     )
 

@@ -9,7 +9,17 @@ from statistics import median
 
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, metric_title, value, value_table
+from firsttouch.report.aspect import (
+    FEWEST_DRAWN,
+    Aspect,
+    Chart,
+    Draw,
+    Result,
+    measured,
+    metric_title,
+    value,
+    value_table,
+)
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count, span
@@ -54,7 +64,7 @@ def aspect(view: HostView) -> Aspect:
         shows=[r.sentence for r in results]
         or [f"{count(len(by_pair), 'pair')}: {span(r.value for r in by_pair.values())} {unit}."],
         measured=measured([*by_pair.values(), *medians], "the table has the spread of each pair"),
-        panels={f"pair latency ({unit})": _matrix(view, by_pair, unit)},
+        panels={f"pair latency ({unit})": _matrix(view, by_pair, unit)} if len(by_pair) >= FEWEST_DRAWN else {},
         tables=tables,
     )
     return Aspect(results, [chart])

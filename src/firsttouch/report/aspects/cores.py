@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from firsttouch.benchmarks.cores import CHECK, CLOCK, SLOW, SLOWEST, STEP, SUSTAINED
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Result, value
+from firsttouch.report.aspect import Aspect, Chart, Result, value
 from firsttouch.report.document import Entry, Table
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count
@@ -20,7 +20,6 @@ _HOW = (
     "in its caches and in memory: all PUs at once, then each alone. A PU that is well below equal ones in every "
     "sample is a slow core: 10 % in the clock and the first cache, 20 % in the second one, 30 % in memory."
 )
-_CHAINS_TITLE = "The slowest core in each chain"
 #: The chains in words.
 _CHAINS = {"registers": "clock", "l1": "first cache", "l2": "second cache", "memory": "memory"}
 _RUNNING = {"all": "all PUs at once", "alone": "each PU alone"}
@@ -37,14 +36,21 @@ def aspect(view: HostView) -> Aspect:
     sustained = [r for r in records if r.metric == SUSTAINED]
     results += [Result(f"clock of the cores, after {_time(r)} of load", r, _fall(r)) for r in sustained]
     chains = _chains(records)
-    tables = [Table(_CHAINS_TITLE, ("chain", "PUs", "median", "the slowest", "PU", "of its siblings"), chains)]
+    tables = [
+        Table(
+            "The slowest core in each chain",
+            ("chain", "PUs", "median", "the slowest", "PU", "of its siblings"),
+            chains,
+        )
+    ]
     if slow:
         named = ", ".join(dict.fromkeys(_pu(r) for r in slow[:5]))
         results.append(Result("slow cores", text=count(len({_pu(r) for r in slow}), "PU"), compared=named))
         rows = [(_pu(r), _chain(r), _loss(r, "loss"), _loss(r, "loss_alone")) for r in slow]
         tables.insert(0, Table(_TITLE, ("PU", "in", "slower by", "alone by"), rows))
     shown = [table for table in tables if table.rows]
-    return Aspect(results, tables=shown, note=_HOW if shown else "")
+    shows = [result.sentence for result in results]
+    return Aspect(results, [Chart(CHECK, _TITLE, _HOW, shows, tables=shown)] if shown else [])
 
 
 def _chains(records: Sequence[Record]) -> list[tuple[Entry, ...]]:

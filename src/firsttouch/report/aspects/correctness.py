@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from firsttouch.benchmarks.correctness import CHECK
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Result
+from firsttouch.report.aspect import Aspect, Chart, Result
 from firsttouch.report.document import Entry, Table
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count
@@ -27,7 +27,8 @@ def aspect(view: HostView) -> Aspect:
     table = Table(_TITLE, ("work", "answers", "wrong", "PU", "bits"), [_row(r) for r in shown])
     worst = max(records, key=lambda r: r.value)
     compared = _where(worst) if wrong else f"of {count(len(records), 'kind')} of work and memory"
-    return Aspect([Result("wrong answers", worst, compared)], tables=[table], note=_HOW)
+    result = Result("wrong answers", worst, compared)
+    return Aspect([result], [Chart(CHECK, _TITLE, _HOW, [result.sentence], tables=[table])])
 
 
 def _row(record: Record) -> tuple[Entry, ...]:

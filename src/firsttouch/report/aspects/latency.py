@@ -18,6 +18,7 @@ from firsttouch.host.topology import Topology
 from firsttouch.judge.constants import AS_MEMORY
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
+    FEWEST_DRAWN,
     Aspect,
     Chart,
     Result,
@@ -56,15 +57,13 @@ _HOW = (
 _ROW, _LABEL = 18, 12
 #: Length (px) of the shortest axis of sizes.
 _LENGTH = 380
-_TILE = "Latency, local"
 
 
 def aspect(view: HostView) -> Aspect:
     """Return the latency of each level of the local memory hierarchy, and the chart of the curves."""
     random, sequential = curves(view, RANDOM), curves(view, SEQUENTIAL)
     if not random:
-        reason = view.why_absent(CHECK)
-        return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
+        return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     first, remote = random[0], worst_remote(random, random[0])
     caches = cache_levels(view.topology, first.pu_nodes)
     drawn = _chosen(random, sequential)
@@ -82,11 +81,11 @@ def aspect(view: HostView) -> Aspect:
         how=_HOW,
         shows=shows,
         measured=measured((r for c in drawn for _, r in c.points), "the bands show all of them"),
-        panels={"": partial(_panel, drawn, caches)},
+        panels={"": partial(_panel, drawn, caches)} if len(first.points) >= FEWEST_DRAWN else {},
         tables=[_table(c) for c in (*random, *sequential)],
     )
     if not first.local:
-        return Aspect(charts=[chart], tile=Tile(_TILE, note="no local pair was measured"))
+        return Aspect(charts=[chart])
     return Aspect(results, [chart], tile=_tile(first, remote, where))
 
 
@@ -120,7 +119,7 @@ def _tile(local: Curve, remote: Curve | None, where: str) -> Tile:
     if remote is not None:
         far = remote.largest[1]
         note = f"remote at most {value(far)}{_as_long(far, record)}"
-    return Tile(_TILE, value(record), f"{where}; {note}")
+    return Tile("Latency, local", value(record), f"{where}; {note}")
 
 
 # ----------------------------------------------------------------------

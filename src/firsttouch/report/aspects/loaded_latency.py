@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from firsttouch.records.cases import Case, grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, measured, metric_title, spread, value
+from firsttouch.report.aspect import FEWEST_DRAWN, Aspect, Chart, Result, measured, metric_title, spread, value
 from firsttouch.report.aspects import topology
 from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
@@ -60,7 +60,11 @@ def aspect(view: HostView) -> Aspect:
         how=_HOW,
         shows=[r.sentence for r in results] or ["No curve states where it saturates."],
         measured=measured(r for of_load in by_load for c in of_load for r in c.records()),
-        panels={_heading(of_load[0]): partial(_panel, of_load, theory) for of_load in by_load},
+        panels={
+            _heading(of_load[0]): partial(_panel, of_load, theory)
+            for of_load in by_load
+            if max(len(curve.points) for curve in of_load) >= FEWEST_DRAWN
+        },
         tables=[
             _merits(curves, theory),
             *(_points(c) for of_load in by_load for c in of_load),

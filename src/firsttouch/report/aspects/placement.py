@@ -8,8 +8,8 @@ from functools import partial
 
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.aspect import VALUE_HEADER, Aspect, Chart, Result, measured, value, values
-from firsttouch.report.document import Cell, Entry, Table, Tile
+from firsttouch.report.aspect import FEWEST_DRAWN, VALUE_HEADER, Aspect, Chart, Result, measured, value, values
+from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import Bar, draw_bars
 from firsttouch.report.gains import Interval
 from firsttouch.report.model import Absent, HostView
@@ -34,13 +34,9 @@ def aspect(view: HostView) -> Aspect:
             absent.append(Absent(f"{_TITLE}: {study.name}", reason))
         else:
             charts.append(_chart(f"placement-{position}", study, study.default))
-    tile = None
     if not studies:
-        reason = view.why_absent(CHECK, "scaling")
-        absent.append(Absent(_TITLE, reason))
-        # Beside a guideline, the card says what it recommends.
-        tile = Tile("Best scenario", note=reason)
-    return Aspect([*filter(None, map(_result, studies))], charts, absent, tile)
+        absent.append(Absent(_TITLE, view.why_absent(CHECK, "scaling")))
+    return Aspect([*filter(None, map(_result, studies))], charts, absent)
 
 
 def _named(record: Record) -> str:
@@ -96,30 +92,26 @@ def _chart(key: str, study: Study, default: Record) -> Chart:
     spread = measured([default, *(r for r, _ in gains)], "the table has their spread")
     bars = "the error bars pair the fastest repetition of one run with the slowest of the other"
     baseline = f"{speedups.scenario(default)} with {speedups.shape(default)}: {value(default)}"
+    labels = [f"{speedups.scenario(r)}\n{speedups.shape(r)}" for r, _ in gains]
+    ends = [(gain.value, gain.low, gain.high, times(gain.value)) for _, gain in gains]
+    draw = partial(
+        draw_bars,
+        [
+            Bar(label, *end, str(r.parameters["policy"]))
+            for label, end, (r, _) in zip(labels, ends, gains, strict=True)
+        ],
+        kinds=speedups.policies((*study.single, *study.several)),
+        axis="speedup (times)",
+        footer=f"dashed line: default run, {baseline}",
+        line=1,
+    )
     return Chart(
         key=key,
         title=f"{_TITLE}: {study.name}",
         how=_HOW,
         shows=[f"The default run is {baseline}.", *_fastest(study)],
         measured=f"Ratio of medians; {bars}. {spread}",
-        panels={
-            "": partial(
-                draw_bars,
-                [
-                    Bar(
-                        f"{speedups.scenario(r)}\n{speedups.shape(r)}",
-                        *(gain.value, gain.low, gain.high),
-                        times(gain.value),
-                        str(r.parameters["policy"]),
-                    )
-                    for r, gain in gains
-                ],
-                kinds=speedups.policies((*study.single, *study.several)),
-                axis="speedup (times)",
-                footer=f"dashed line: default run, {baseline}",
-                line=1,
-            )
-        },
+        panels={"": draw} if len(gains) >= FEWEST_DRAWN else {},
         tables=[_table(default, gains)],
     )
 

@@ -9,7 +9,7 @@ from functools import partial
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.aspect import Aspect, Chart, measured, value, value_table
+from firsttouch.report.aspect import FEWEST_DRAWN, Aspect, Chart, measured, value, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, whole
 from firsttouch.report.speedups import Study
@@ -39,6 +39,9 @@ def _chart(key: str, study: Study) -> Chart:
     by_policy = grouped(sorted(study.single, key=speedups.policy_rank), lambda r: str(r.parameters["policy"]))
     wide = drawing.wide([sample for r in study.single for sample in r.samples])
     unit = study.single[0].unit
+    lines = {policy: [drawing.of(whole(r, "threads"), r) for r in runs] for policy, runs in by_policy.items()}
+    label = f"time ({unit}, logarithmic)" if wide else f"time ({unit})"
+    draw = partial(drawing.draw_lines, lines, label=label, logarithmic=wide)
     rows = [
         ((policy, whole(r, "threads"), speedups.scenario(r)), r)
         for policy, runs in by_policy.items()
@@ -50,14 +53,7 @@ def _chart(key: str, study: Study) -> Chart:
         how=_HOW + (_LOGARITHMIC if wide else ""),
         shows=list(_sentences(study, by_policy)),
         measured=measured(study.single),
-        panels={
-            "": partial(
-                drawing.draw_lines,
-                {policy: [drawing.of(whole(r, "threads"), r) for r in runs] for policy, runs in by_policy.items()},
-                label=f"time ({unit}, logarithmic)" if wide else f"time ({unit})",
-                logarithmic=wide,
-            )
-        },
+        panels={"": draw} if max(map(len, lines.values())) >= FEWEST_DRAWN else {},
         tables=[value_table(f"Time ({unit})", ("policy", "threads", "scenario"), rows)],
     )
 

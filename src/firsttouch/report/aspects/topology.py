@@ -8,19 +8,21 @@ from collections import Counter
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Result, value
+from firsttouch.report.aspect import Aspect, Chart, Result, value
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.model import Absent, HostView, banks
 from firsttouch.report.text import count
 from firsttouch.units import format_bytes, percent
 
 CHECK = "topology"
-_TITLE = "NUMA nodes"
+_TITLE = "Topology"
+_HOW = "Read by hwloc. Distances are those of the firmware, where 10 is local; nothing here was measured."
 
 
 def aspect(view: HostView) -> Aspect:
     """Return the size of the host, its theoretical bandwidth, and the tables of its topology if it is known."""
-    results = [Result("topology", text=", ".join(sizes))] if (sizes := size_texts(view)) else []
+    sizes = size_texts(view)
+    results = [Result("topology", text=", ".join(sizes))] if sizes else []
     if record := theoretical(view):
         source = record.parameters.get("source")
         compared = f"per package, from {source}" if source else ""
@@ -30,9 +32,12 @@ def aspect(view: HostView) -> Aspect:
     host = view.topology
     absent = [] if results else [Absent("the metrics of the topology check", view.why_absent(CHECK))]
     if host is None:
-        return Aspect(results, absent=absent, note="No topology (hwloc XML) of this host was given.")
+        absent.append(Absent(_TITLE, "no topology (hwloc XML) of this host was given"))
+        return Aspect(results, absent=absent)
     tables = [*filter(None, (_numa_nodes(host), _caches(host), _distances(host)))]
-    return Aspect(results, absent=absent, tables=tables)
+    caches = dict.fromkeys(f"{level_name(c.level)} {format_bytes(c.size_bytes)}" for c in host.caches)
+    shows = [f"{', '.join([*sizes, *caches])}."]
+    return Aspect(results, [Chart(CHECK, _TITLE, _HOW, shows, tables=tables)], absent)
 
 
 def size_texts(view: HostView) -> list[str]:
@@ -108,7 +113,7 @@ def _numa_nodes(topology: Topology) -> Table:
         for node in topology.numa_nodes
     ]
     header = ("NUMA node", "PUs", "PUs that may be used", "memory", "kind")
-    return Table(_TITLE, header, rows)
+    return Table("NUMA nodes", header, rows)
 
 
 def _caches(topology: Topology) -> Table:

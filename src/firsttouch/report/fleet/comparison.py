@@ -39,7 +39,6 @@ from firsttouch.report.document import (
     Table,
     anchored,
     cell_of,
-    contents,
     how_to_read,
     linked_files,
     not_shown,
@@ -167,13 +166,13 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     """Return the tables of changes, and how to read them."""
     if not changes.rows:
         return [not_shown("no host has the same metric in both.")]
-    how = [
+    how = (
         "Each host is compared with itself, and several hosts are pooled without those that changed unlike the "
         "others; a change from 0 is stated as 100 %. Repetitions and sessions are evidence with the errors of "
         f"verdicts. The interval holds the change with {100 * CONFIDENCE:g} % (Student's distribution); p is the "
         "probability that chance makes such a change in any metric. Values that are read or counted decide at "
-        "once. A single session before and after cannot tell a change from what differs between sessions.",
-    ]
+        "once. A single session before and after cannot tell a change from what differs between sessions."
+    )
     smallest = f"{100 * LEAST_LOSS:g} %"
     words = [
         f"worse, better: p is at most {FAIL_TAIL:g}, and the change of a host is more than {smallest} (of many "
@@ -181,7 +180,7 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
         f"unchanged: the whole interval is within {smallest}.",
         "undecided: anything else; each row says what would decide it at best.",
     ]
-    return [short, how_to_read(how), Listing(words, "words"), changes]
+    return [short, changes, how_to_read(how), Listing(words, "words")]
 
 
 # ----------------------------------------------------------------------
@@ -235,7 +234,6 @@ class Compared(Struct, frozen=True):
         lead: list[Block] = [
             Paragraph([Span(self.document["line"], "b")]),
             Paragraph(when_made(self.document["generated"]), "small"),
-            contents("Sections", sections),
         ]
         files = linked_files({"summary.md": "for a ticket", "summary.json": "for programs"})
         return Document(self.document["title"], lead, sections, [files])

@@ -48,10 +48,10 @@ class Drifted(Struct, frozen=True):
             list(self.drift.golden.items()),
         )
         return [
-            how_to_read(" ".join(filter(None, (_HOW, self.everywhere)))),
             *(Paragraph([Span(f"{text[0].upper()}{text[1:]}.", "b")]) for text in self.divided()),
             *deviations,
             Fold(f"The golden configuration: {count(len(self.drift.golden), 'setting')}", [golden]),
+            how_to_read(" ".join(filter(None, (_HOW, self.everywhere)))),
         ]
 
     def lines(self) -> list[str]:

@@ -19,7 +19,6 @@ from firsttouch.report.document import (
     Entry,
     Fold,
     Listing,
-    Paragraph,
     Span,
     Table,
     anchored,
@@ -107,13 +106,13 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
         "heat few" if len(names) <= _FEW else "heat",
     )
     return [
-        _explained(len(samples.hosts) - len(hosts), len(ranks.cases) - len(cases)),
         table,
         Listing(linked if detailed is not None else names, "key", numbered=True),
+        _explained(len(samples.hosts) - len(hosts), len(ranks.cases) - len(cases)),
     ]
 
 
-def _explained(hosts: int, metrics: int) -> Paragraph:
+def _explained(hosts: int, metrics: int) -> Fold:
     """Return how to read the map; so many *hosts* have no row and *metrics* no column."""
     marks: list[str] = []
     for word in (*(w for w in SIGNS if w != "pass"), "not measured"):

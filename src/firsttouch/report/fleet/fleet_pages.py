@@ -32,7 +32,6 @@ from firsttouch.report.document import (
     Section,
     Span,
     Table,
-    contents,
     not_shown,
     when_made,
     word_span,
@@ -197,12 +196,13 @@ def build(
             ],
         )
         drifted = [system.drifted for system in systems if system.drifted]
+        worst = [verdict for system in systems for verdict in system.worst]
         of_fleet = of_verdicts.card_of_fleet(
             of_systems,
             counts,
             line,
-            partial=missing.hosts - missing.whole,
-            without=missing.whole,
+            max(worst, key=lambda verdict: ORDER.index(verdict.verdict), default=None),
+            complete=sum(counts.values()) - missing.hosts,
             configured=sum(its.drift.hosts for its in drifted),
             deviating=sum(len({host for hosts in its.groups for host in hosts}) for its in drifted),
             generated=now,
@@ -216,7 +216,6 @@ def build(
         }
         forms.write(out, shown.page(of_fleet, pages_of), shown.ticket(), document, files, indent=None)
         written.result()
-    worst = [verdict for system in systems for verdict in system.worst]
     return Fleet(document, worst, of_systems, guided, [system.drifted for system in systems])
 
 
@@ -312,8 +311,8 @@ class _System(Struct, frozen=True):
         samples = findings.samples
         unknown = [not_shown("no record has the configuration of a host.")]
         sections = [
-            Section("Hosts x metrics", figures.heat(ranks, {v.host for v in self.worst}), f"heat{number}"),
             Section("Hosts that do not pass", self._worst(pages_of), f"verdicts{number}"),
+            Section("Hosts x metrics", figures.heat(ranks, {v.host for v in self.worst}), f"heat{number}"),
             Section("Metrics", [figures.metric_table(ranks)], f"metrics{number}"),
             Section(
                 "Configuration",
@@ -332,7 +331,6 @@ class _System(Struct, frozen=True):
             [
                 Paragraph([*words, size]),
                 *(Paragraph([Span(f"{note}.", "b")]) for note in findings.notes()),
-                contents(f"Sections of system {self.name}", sections),
                 *sections,
             ],
             f"system{number}",
@@ -362,7 +360,7 @@ class _System(Struct, frozen=True):
             for word, hosts in self.others.items()
         ]
         worst = of_verdicts.folds(self.worst, self.ranks.host_keys, pages_of, complete="findings.parquet")
-        return [Paragraph(meaning, "small"), worst, *folds]
+        return [worst, *folds, Paragraph(meaning, "small")]
 
     def short_section(self) -> Section:
         """Return the section of the ticket."""

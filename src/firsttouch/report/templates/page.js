@@ -77,7 +77,9 @@
       for (const row of all) row.hidden = !wanted.every(word => row.textContent.toLowerCase().includes(word));
       shown.textContent = all.filter(row => !row.hidden).length + " of " + all.length;
     });
-    place.before(make("div", { className: "tools" }, filter, ...buttons, shown));
+    const frame = make("div", { className: "framed" }, make("div", { className: "tools" }, filter, ...buttons, shown));
+    place.replaceWith(frame);
+    frame.append(place);
   };
 
   for (const table of document.querySelectorAll("table")) {
