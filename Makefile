@@ -62,12 +62,13 @@ compiled-tests:
 	@$(BIN)/python -m compileall -q src
 	@$(PYTEST) -n 0 --collect-only --ignore=tests/prose tests >/dev/null || :
 
-lint: dev ## ruff, mypy (strict on src/ and studies/), the import order of the packages, Spack's locks, shellcheck, clang-format, names and documents
+lint: dev ## ruff, mypy (strict on src/ and studies/), the import order of the packages, Spack's locks, GitHub's workflow, shellcheck, clang-format, names and documents
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 	@$(BIN)/python spack-env/stack.py lock --check
 	@$(BIN)/lint-imports --no-cache >.cache/imports || { cat .cache/imports; exit 1; }
+	@$(BIN)/zizmor --offline --quiet --strict-collection .github/workflows
 	@shellcheck setup/*.sh containers/*.sh .ci/run slurm/*.sh slurm/*.sbatch slurm/nhc/*.nhc
 	@clang-format --dry-run -Werror $$(find probe -name '*.[ch]')
 	@$(BIN)/python -m pytest -q -p no:xdist tests/prose
