@@ -268,18 +268,15 @@ def test_what_needs_the_extra_names_it_and_the_command_that_installs_it(run_ligh
     assert sorted(file.name for file in tmp_path.iterdir() if file.name != "home") == ["m.jsonl", "store"]
 
 
-@pytest.mark.parametrize("tool", ["uvx", "pipx"])
-def test_a_command_runs_without_an_installation(dist, tool, tmp_path):
+@pytest.mark.parametrize("words", [["tool", "run", "--from"], ["tool", "install"]], ids=["once", "to stay"])
+def test_a_command_runs_without_an_environment(dist, words, tmp_path):
     (wheel,), (probe_wheel,) = dist.glob("firsttouch-*.whl"), dist.glob("firsttouch_probe-*.whl")
-    program = Path(sys.executable).with_name(tool)
-    argv = {
-        "uvx": [program, "--from", wheel, "--with", probe_wheel, "firsttouch", "topology", "--json"],
-        "pipx": [program, "install", wheel, f"--pip-args=--find-links {dist}"],
-    }[tool]
-    folders = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
-    done = captured(argv, env={**os.environ, **folders}, timeout=300)
+    uv, command = Path(sys.executable).with_name("uv"), ["topology", "--json"]
+    env = {**os.environ, "UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    once = ["firsttouch", *command] if "run" in words else []
+    done = captured([uv, *words, wheel, "--with", probe_wheel, *once], env=env, timeout=300)
     if done.returncode and re.search(r"(?i)failed to fetch|connection|resolve host|network", done.stderr):
-        pytest.skip(f"{tool} reaches no package index: {done.stderr.splitlines()[-1]}")
+        pytest.skip(f"uv reaches no package index: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
-    document = done.stdout if tool == "uvx" else output(tmp_path / "bin/firsttouch", "topology", "--json")
+    document = done.stdout if once else output(tmp_path / "bin/firsttouch", *command)
     assert json.loads(document)["numa_nodes"]
