@@ -19,8 +19,6 @@ from msgspec.structs import replace
 
 from firsttouch.judge import event_limits, questions
 from firsttouch.judge.constants import (
-    DETECTED,
-    FAIL_TAIL,
     FEWEST_HOSTS,
     LEAST_LOSS,
     LEAST_NOISE,
@@ -29,10 +27,10 @@ from firsttouch.judge.constants import (
     PRIOR_SPREAD,
 )
 from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
-from firsttouch.judge.statistics import chance_of_change, student_quantile
+from firsttouch.judge.statistics import student_quantile
 from firsttouch.judge.verdict import natural, worse
 from firsttouch.records.cases import Case, grouped
-from firsttouch.records.groups import Bools, Floats, Ints, group_medians
+from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.samples_table import SamplesTable
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
@@ -50,9 +48,8 @@ _POOLED = 8.0
 class Change(Struct, frozen=True):
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
-    *size* is the relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE`. *p* is the
-    probability that chance makes such a change in any of the metrics. *unlike* are the hosts that changed unlike
-    most, with their changes. *needs* says what would decide an undecided change.
+    *size* is the relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE`. *unlike* are the
+    hosts that changed unlike most, with their changes. *needs* says what would decide an undecided change.
     """
 
     case: Case
@@ -62,7 +59,6 @@ class Change(Struct, frozen=True):
     size: float
     low: float
     high: float
-    p: float
     unlike: Sequence[tuple[str, float]]
     word: Word = "undecided"
     needs: str = ""
@@ -105,14 +101,14 @@ class Comparison(Struct, frozen=True):
 
 
 class _Side(Struct, frozen=True):
-    """A case in a campaign: the *value* of each host (NaN: none), and how often it was measured.
+    """A case in a campaign: the *level* of each host (NaN: none), and how often it was measured.
 
-    *variance* is that of sessions (a logarithm; NaN: a host has only one), *noise* that of a repetition (NaN:
-    none was repeated), *steps* how many differences of repetitions show it. *is_busy* marks the hosts that were
-    measured only while other processes used them.
+    The level is a loss, or a value that is read or counted. *variance* is that of sessions (NaN: a host has only
+    one), *noise* that of a repetition (NaN: none was repeated), *steps* how many differences of repetitions show
+    it. *is_busy* marks the hosts that were measured only while other processes used them.
     """
 
-    value: Floats
+    level: Floats
     repetitions: Floats
     is_busy: Bools
     variance: float = math.nan
@@ -135,7 +131,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         sides = [_side(*t, n) for t, n in zip(tables, places, strict=True)]
         if limit := event_limits.limit_of(case):
             sides = _with_zeros(case, limit.most, sides, after, tables[1][2])
-        had, has = (np.isfinite(side.value) for side in sides)
+        had, has = (np.isfinite(side.level) for side in sides)
         if not (had & has).any():
             alone[places[0] is None].append(case.title)
             continue
@@ -167,38 +163,35 @@ def _with_zeros(case: Case, most: float, sides: Sequence[_Side], after: SamplesT
     """Return *sides* with 0 where only the other one has more events than *most*, if *after* would show them."""
     cases = [number for number, other in enumerate(after.cases) if event_limits.would_count(other, case)]
     is_counted = np.isin(hosts, [host for number in cases for host in after.good(number)[2].tolist()])
-    had, has = (side.value for side in sides)
+    had, has = (side.level for side in sides)
     gaps = (np.isnan(had) & (has > most), np.isnan(has) & (had > most) & is_counted)
-    return [replace(s, value=np.where(gap, 0.0, s.value)) for s, gap in zip(sides, gaps, strict=True)]
+    return [replace(s, level=np.where(gap, 0.0, s.level)) for s, gap in zip(sides, gaps, strict=True)]
 
 
 def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | None) -> _Side:
-    """Return the values of a case, None if *samples* have no such case, on *hosts* (numbers)."""
+    """Return the levels of a case, None if *samples* have no such case, on *hosts* (numbers)."""
+    count = sessions.hosts
+    level, is_busy = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
     if number is None:
-        return _Side(np.full(len(hosts), np.nan), np.zeros(len(hosts)), np.zeros(len(hosts), dtype=np.bool_))
-    case, count = samples.cases[number], sessions.hosts
-    values, counts, which = samples.good(number)
-    value = np.full(count, np.nan)
-    if event_limits.is_exact(case):
+        return _Side(level[hosts], np.zeros(len(hosts)), is_busy[hosts])
+    if event_limits.is_exact(samples.cases[number]):
+        values, counts, which = samples.good(number)
         # A single wrong answer counts, however many right ones follow.
-        is_counted = event_limits.limit_of(case) is not None
+        is_counted = event_limits.limit_of(samples.cases[number]) is not None
         ends = np.cumsum(counts)
-        value[which] = np.maximum.reduceat(values, ends - counts) if is_counted else values[ends - 1]
-        return _Side(value[hosts], np.ones(len(hosts)), np.zeros(len(hosts), dtype=np.bool_))
-    value[which] = group_medians(values, counts)
+        level[which] = np.maximum.reduceat(values, ends - counts) if is_counted else values[ends - 1]
+        return _Side(level[hosts], np.ones(len(hosts)), is_busy[hosts])
     losses = case_losses(samples, sessions, number)
     host = sessions.host[losses.session]
-    loss = of_hosts(losses.loss, host, count)
-    value = np.where(np.isfinite(loss) & (value > 0), np.exp(case.loss_sign * loss), value)
-    calm = np.bincount(host, ~losses.is_disturbed, minlength=count)
+    level = of_hosts(losses.loss, host, count)
+    is_busy = np.isfinite(level) & (np.bincount(host, ~losses.is_disturbed, minlength=count) == 0)
     of_sessions = np.full(len(sessions.number), np.nan)
     of_sessions[losses.session] = losses.loss
-    several = len(host) / len(np.unique(host)) if len(host) else 1.0
     return _Side(
-        value[hosts],
+        level[hosts],
         np.bincount(host, losses.count, minlength=count).astype(np.float64)[hosts],
-        (np.isfinite(loss) & (calm == 0))[hosts],
-        session_noise(of_sessions, sessions)[0] ** 2 / several,
+        is_busy[hosts],
+        session_noise(of_sessions, sessions)[0] ** 2 * len(np.unique(host)) / max(len(host), 1),
         max(losses.noise, losses.step / math.sqrt(12)) ** 2,
         int((losses.count - 1).sum()),
     )
@@ -223,13 +216,6 @@ def _noises(pairs: Sequence[tuple[Case, Sequence[_Side]]]) -> list[tuple[float, 
     return [*zip(variance.tolist(), freedom.tolist(), strict=True)]
 
 
-def _relative(before: Floats, after: Floats) -> Floats:
-    """Return the relative changes; one from 0 is relative to the value after it (1: up)."""
-    base = np.where(before == 0, np.abs(after), before)
-    changes: Floats = np.divide(after - before, base, out=np.zeros_like(base), where=base != 0)
-    return changes
-
-
 def _word(case: Case, *, is_worse: bool) -> Word:
     """Return the word of a change that is certain."""
     return "changed" if case.better == "neither" else "worse" if is_worse else "better"
@@ -237,68 +223,59 @@ def _word(case: Case, *, is_worse: bool) -> Word:
 
 def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Change:
     """Return the change of a case that is read or counted: a single host decides."""
-    both = np.flatnonzero(np.isfinite(sides[0].value) & np.isfinite(sides[1].value))
-    before, after = (side.value[both] for side in sides)
+    both = np.flatnonzero(np.isfinite(sides[0].level) & np.isfinite(sides[1].level))
+    before, after = (side.level[both] for side in sides)
     limit = event_limits.limit_of(case)
-    sizes = _relative(before, after)
+    # A change from 0 is relative to the value after it (1: up).
+    base = np.where(before == 0, np.abs(after), before)
+    sizes = np.divide(after - before, base, out=np.zeros_like(base), where=base != 0)
     is_apart = np.abs(after - before) > (limit.most if limit else 0.0)
     is_worse = is_apart & (worse(after - before, case.better) > 0)
     chosen = is_worse if is_worse.any() else is_apart
     shown = chosen if chosen.any() else np.ones(len(both), dtype=np.bool_)
     unlike = [(names[both[i]], float(sizes[i])) for i in np.flatnonzero(chosen).tolist()]
     was, now, size = (float(np.median(values[shown])) for values in (before, after, sizes))
-    low, high, p = float(sizes.min()), float(sizes.max()), float(not chosen.any())
+    low, high = float(sizes.min()), float(sizes.max())
     word: Word = _word(case, is_worse=bool(is_worse.any())) if chosen.any() else "unchanged"
-    return Change(case, len(both), was, now, size, low, high, p, unlike if limit or not chosen.all() else [], word)
+    return Change(case, len(both), was, now, size, low, high, unlike if limit or not chosen.all() else [], word)
 
 
 def _measured(
     case: Case, names: Sequence[str], sides: Sequence[_Side], noise: tuple[float, float], tests: int
 ) -> Change:
     """Return the change of a measured case; *noise* is the variance of a repetition with its freedom."""
-    both = np.isfinite(sides[0].value) & np.isfinite(sides[1].value)
+    both = np.isfinite(sides[0].level) & np.isfinite(sides[1].level)
     calm = both & ~sides[0].is_busy & ~sides[1].is_busy
     places = np.flatnonzero(calm if calm.any() else both)
-    before, after = (side.value[places] for side in sides)
-    count, sizes = len(places), _relative(before, after)
-    floor = max(float(np.max([before, after])) * 1e-6, np.finfo(np.float64).tiny)
-    logs = np.log(np.maximum(after, floor)) - np.log(np.maximum(before, floor))
+    before, after = (side.level[places] for side in sides)
+    count, losses, sign = len(places), after - before, case.loss_sign
     # The variance of sessions is NaN if there is only one.
-    variance = sum(np.fmax(noise[0] / np.maximum(side.repetitions[places], 1), side.variance) for side in sides)
+    variance = sum(np.fmax(noise[0] / side.repetitions[places], side.variance) for side in sides)
     # Sessions of good hosts differ by nature, too.
     usual = max(float(np.median(variance)), (PRIOR_SPREAD / 2) ** 2 if count > 1 else 0.0)
-    freedom, is_good = noise[1], np.ones(count, dtype=np.bool_)
-    if count >= FEWEST_HOSTS:
-        spread = questions.spread_of(logs, math.sqrt(usual), min(freedom, _POOLED))
-        centre, deviation, freedom, is_good = spread.centre, spread.deviation, spread.freedom, spread.good
-    else:
-        centre = float(logs.mean())
-        squares = freedom * usual + float(((logs - centre) ** 2).sum())
-        freedom += count - 1
-        deviation = math.sqrt(squares / freedom)
-    good = max(int(np.count_nonzero(is_good)), 1)
-    error = deviation / math.sqrt(good)
-    p = float(chance_of_change(np.array([abs(centre) / error]), np.array([freedom]), tests)[0])
-    width = student_quantile((1 - CONFIDENCE) / 2, freedom) * error
+    freedom = noise[1] if count < FEWEST_HOSTS else min(noise[1], _POOLED)
+    spread = questions.spread_of(losses, math.sqrt(usual), freedom)
+    centre, good = spread.centre, max(int(np.count_nonzero(spread.good)), 1)
+    error = spread.deviation / math.sqrt(good)
+    width = student_quantile((1 - CONFIDENCE) / 2, spread.freedom) * error
+    size, low, high = (math.expm1(sign * end) for end in (centre, centre - sign * width, centre + sign * width))
+    least = max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(good))
+    (limit,), _, (floor,) = questions.limits(np.array([error]), np.array([spread.freedom]), 2 * tests, least)
     unlike: list[tuple[str, float]] = []
     if count >= FEWEST_HOSTS:
-        wide = np.array([deviation * math.sqrt(1 + 1 / good)])
-        beyond = questions.limits(wide, np.array([freedom]), tests * count, LEAST_LOSS)[0][0]
-        far = np.abs(logs - centre)
-        unlike = [(names[places[i]], float(sizes[i])) for i in np.argsort(-far).tolist() if far[i] > beyond]
-    medians = float(np.median(before[is_good])), float(np.median(after[is_good]))
-    size, low, high = (math.expm1(end) for end in (centre, centre - width, centre + width))
-    if 0 in medians:
-        size = low = high = float(np.median(sizes[is_good]))
-    least = max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(good))
+        wide, freedoms = np.array([spread.of_another]), np.array([spread.freedom])
+        beyond = questions.limits(wide, freedoms, tests * count, LEAST_LOSS)[0]
+        far = np.abs(losses - centre)
+        order = [i for i in np.argsort(-far).tolist() if far[i] > beyond]
+        unlike = [(names[places[i]], math.expm1(sign * losses[i])) for i in order]
+    was, now = (float(np.exp(sign * np.median(levels[spread.good]))) for levels in (before, after))
     word: Word = "unchanged" if abs(centre) + width <= LEAST_LOSS else "undecided"
-    if p <= FAIL_TAIL and abs(centre) > least:
-        word = _word(case, is_worse=worse(centre, case.better) > 0)
-    word = word if calm.any() else "undecided"
-    needs = "" if word != "undecided" else "more repetitions" if calm.any() else "an idle host"
-    floor = max(student_quantile(FAIL_TAIL / 2 / tests, freedom) * error, least) + DETECTED * error
-    floor = math.expm1(floor) if calm.any() else math.nan
-    return Change(case, count, *medians, size, low, high, p, unlike, word, needs, floor)
+    if abs(centre) > limit:
+        word = _word(case, is_worse=centre > 0)
+    if not calm.any():
+        return Change(case, count, was, now, size, low, high, unlike, "undecided", "an idle host")
+    needs = "more repetitions" if word == "undecided" else ""
+    return Change(case, count, was, now, size, low, high, unlike, word, needs, math.expm1(floor))
 
 
 def _hosts(

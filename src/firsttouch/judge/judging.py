@@ -42,7 +42,7 @@ from firsttouch.judge.findings import (
 )
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.questions import Update
-from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile, student_quantiles
+from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
 from firsttouch.judge.verdict import ORDER, Divided, Expectation, HostVerdict, PartFinding, natural
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
@@ -339,7 +339,7 @@ class _Judging:
             error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
         over = _excess(median, case.better, stated)
         excess[place, host[may_judge]], errors[place, host[may_judge]] = over[may_judge], error[may_judge]
-        limit = student_quantiles(FAIL_TAIL / self._tests, freedom) * error
+        limit = student_quantile(FAIL_TAIL / self._tests, freedom) * error
         fails = bad & may_judge & (n > 1) & (outside == n)
         # Without a known noise, all repetitions decide.
         fails &= True if stated.error is None else (over > limit) | (n > MOST_WITHOUT_NOISE + 1)

@@ -32,7 +32,7 @@ from firsttouch.judge.constants import (
     UPDATED_SHARE,
 )
 from firsttouch.judge.levels import Sessions, Stretches, mean_of_hosts
-from firsttouch.judge.statistics import as_logarithm, student_quantiles
+from firsttouch.judge.statistics import as_logarithm, student_quantile
 from firsttouch.records.groups import Bools, Floats, Ints
 
 
@@ -57,16 +57,22 @@ def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
     centre and deviation (P. J. Rousseeuw and A. M. Leroy, Robust regression and outlier detection, 1987,
     4.3), and hosts within :data:`OUTLIER` deviations the final ones. The variance is shrunk towards the
     *prior* deviation with its degrees of *freedom* (G. K. Smyth, Linear models and empirical Bayes methods,
-    2004), so that few hosts are not judged by few degrees of freedom.
+    2004), so that few hosts are not judged by few degrees of freedom. Of less than :data:`FEWEST_HOSTS`, all are
+    good.
     """
     count = len(levels)
+    if count < FEWEST_HOSTS:
+        variance = (freedom * prior**2 + count * float(levels.var())) / (freedom + count - 1)
+        return Spread(
+            float(levels.mean()), math.sqrt(variance), freedom + count - 1, np.ones(count, dtype=np.bool_)
+        )
     ordered = np.sort(levels)
     half = count - int(MOST_BAD * count + 1e-9)
     widths = ordered[half - 1 :] - ordered[: count - half + 1]
     begin = int(np.argmin(widths))
     centre = float(np.median(ordered[begin : begin + half]))
     share = (half - 0.3) / (count + 0.4)
-    deviation = float(widths[begin]) / 2 / NormalDist().inv_cdf(0.5 + share / 2) if count > 2 else prior
+    deviation = float(widths[begin]) / 2 / NormalDist().inv_cdf(0.5 + share / 2)
     inside = max(half - 1, 1) / 2
     moderated = math.sqrt((freedom * prior**2 + inside * deviation**2) / (freedom + inside))
     for _ in range(6):
@@ -111,7 +117,7 @@ def limits(deviation: Floats, freedom: Floats, tests: float, least: float) -> tu
     :data:`SUSPECT_TAIL`.
     """
     fail, unusual = (
-        np.maximum(student_quantiles(tail / tests, freedom) * deviation, least)
+        np.maximum(student_quantile(tail / tests, freedom) * deviation, least)
         for tail in (FAIL_TAIL, SUSPECT_TAIL)
     )
     return fail, unusual, fail + DETECTED * deviation

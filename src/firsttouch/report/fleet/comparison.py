@@ -59,10 +59,10 @@ SIGNS: Mapping[Word, str] = {
     "unchanged": "=",
 }
 _HEADER = (
-    *("metric", "verdict", "before", "after", "change", "99 % interval", "p", "hosts"),
+    *("metric", "verdict", "before", "after", "change", "99 % interval", "hosts"),
     "hosts unlike the others",
 )
-_IN_SHORT = ("metric", "what changed", "by how much (medians)", "how sure")
+_IN_SHORT = ("metric", "what changed", "by how much (medians)", "what would be seen")
 _HOSTS = ("host", "metrics that changed", "the worst of them", "metrics that are gone", "new metrics")
 #: The most hosts or metrics in a cell.
 _NAMED = 5
@@ -85,7 +85,6 @@ def _row(change: Change, key: str) -> tuple[Entry, ...]:
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, signed_percent),
         Cell((change.low, change.high), _range),
-        Cell(change.p, lambda p: "below 1e-6" if p < 1e-6 else f"{p:.2g}"),
         change.hosts,
         listed([f"{host} ({signed_percent(size)})" for host, size in change.unlike], most=_NAMED),
     )
@@ -121,9 +120,7 @@ def _summary(word: Word, changes: Sequence[Change]) -> Iterator[Cell]:
     of_word = [c for c in changes if c.word == word]
     sizes = [c.size for c in of_word]
     yield Cell(_range((min(sizes), max(sizes))), tone="nowrap")
-    p = max(c.p for c in of_word)
-    sure = "p below 1e-6" if p < 1e-6 else f"p at most {p:.2g}"
-    yield Cell(sure if word in _DECIDED else _needs(of_word), tone="nowrap")
+    yield Cell(_needs(of_word), tone="nowrap")
 
 
 def host_table(changed: Sequence[Host]) -> Table:
@@ -169,14 +166,15 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     how = (
         "Each host is compared with itself, and several hosts are pooled without those that changed unlike the "
         "others; a change from 0 is stated as 100 %. Repetitions and sessions are evidence with the errors of "
-        f"verdicts. The interval holds the change with {100 * CONFIDENCE:g} % (Student's distribution); p is the "
-        "probability that chance makes such a change in any metric. Values that are read or counted decide at "
-        "once. A single session before and after cannot tell a change from what differs between sessions."
+        f"verdicts. The interval holds the change with {100 * CONFIDENCE:g} % (Student's distribution). Values "
+        "that are read or counted decide at once. A single session before and after cannot tell a change from "
+        "what differs between sessions."
     )
     smallest = f"{100 * LEAST_LOSS:g} %"
     words = [
-        f"worse, better: p is at most {FAIL_TAIL:g}, and the change of a host is more than {smallest} (of many "
-        "hosts: less); changed: the same for a metric without a better direction.",
+        f"worse, better: chance makes such a change in any metric with {FAIL_TAIL:g} at most, and the change of a "
+        f"host is more than {smallest} (of many hosts: less); changed: the same for a metric without a better "
+        "direction.",
         f"unchanged: the whole interval is within {smallest}.",
         "undecided: anything else; each row says what would decide it at best.",
     ]
@@ -241,8 +239,8 @@ class Compared(Struct, frozen=True):
     def ticket(self) -> Document:
         """Return the ticket, with the first rows of each table."""
         short = [
-            f"{metric}: {what}, {size}{f' ({sure})' if sure else ''}"
-            for metric, what, size, sure in self.short.texts
+            f"{metric}: {what}, {size}{f' ({seen})' if seen else ''}"
+            for metric, what, size, seen in self.short.texts
         ]
         changes, of_note = [Listing(short)] if short else [], self.of_note
         of_section = (
@@ -319,7 +317,7 @@ def _unlike(comparison: Comparison) -> str:
 
 def _change_entry(change: Change) -> dict[str, Any]:
     return {
-        **attributes(change, "hosts", "before", "after", "low", "high", "p"),
+        **attributes(change, "hosts", "before", "after", "low", "high"),
         "floor": change.floor if math.isfinite(change.floor) else None,
         **attributes(change.case, "unit", "better"),
         **{"metric": change.case.name, "verdict": change.word, "change": change.size},
