@@ -9,10 +9,10 @@ sessions are not a change. Chance makes any of the listed changes with a probabi
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +24,9 @@ from firsttouch.judge import drift, questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.levels import Sessions, case_losses
+from firsttouch.judge.levels import Sessions
 from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.statistics import chance_of_change
-from firsttouch.records.cases import Case
 from firsttouch.records.groups import group_medians
 from firsttouch.records.parts import Series
 from firsttouch.records.samples_table import SamplesTable
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 #: The fewest sessions on each side of a change.
 FEWEST_SESSIONS = 3
-#: A change that is undone before so many sessions was a disturbance.
-_LASTING = 2 * FEWEST_SESSIONS - 1
 #: Smaller changes are not listed: no error is known so well.
 _LEAST = LEAST_LOSS / 5
 #: Settings that are named, and hosts of an update that are looked at to name them.
@@ -50,20 +47,19 @@ _NAMED, _LOOKED_AT = 3, 200
 class Change(Struct, frozen=True):
     """A change of one *part* (with its kind of metrics) of *hosts*: of more than one if they changed together.
 
-    It happened after one session and before a later one: *after*, *before* (ms since 1970). *change* is relative,
-    *levels* are the values of *case*, which shows the part, before and after. *strength* is the change in standard
-    deviations. *others* are the parts that changed at the same time in the same direction. *of* counts the hosts
-    that have the part. *causes* are changes of configuration shortly before, as text.
+    It happened after one session and before a later one: *after*, *before* (ms since 1970). *change* is the
+    relative one of the part's values, *strength* the same in standard deviations. *others* are the parts that
+    changed at the same time in the same direction. *of* counts the hosts that have the part. *causes* are changes
+    of configuration shortly before, as text.
     """
 
+    system: str
     part: str
-    case: Case
     hosts: Sequence[str]
     of: int
     after: int
     before: int
     change: float
-    levels: tuple[float, float]
     worse: bool
     strength: float
     others: Sequence[str] = ()
@@ -88,10 +84,8 @@ class Change(Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON."""
         return {
-            "system": self.case.system,
-            **attributes(self, "part", "of", "change", "worse"),
-            **{name: list(getattr(self, name)) for name in ("hosts", "levels", "others", "causes")},
-            **{"case": self.case.name, "unit": self.case.unit},
+            **attributes(self, "system", "part", "of", "change", "worse"),
+            **{name: list(getattr(self, name)) for name in ("hosts", "others", "causes")},
             **{"after": iso(self.after), "before": iso(self.before)},
         }
 
@@ -113,9 +107,10 @@ def changes(
     tests = len(fleet.series) * len(samples.hosts)
     listed: list[Change] = []
     for judged in fleet.series:
-        if any(samples.cases[number].better != "neither" for number in judged.series.cases):
+        cases = [samples.cases[number] for number in judged.series.cases]
+        if any(case.better != "neither" for case in cases):
             for steps in _together_or_sure(_steps(judged, fleet.sessions), fleet.sessions, tests):
-                listed += _change(samples, fleet.sessions, judged.series, steps)
+                listed.append(_change(samples, fleet.sessions, judged.series, steps))
     listed = sorted(_of_parts(listed), key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))
     return [replace(c, causes=_causes(c, configurations)) for c in listed] if configurations else listed
 
@@ -123,9 +118,8 @@ def changes(
 def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
     """Return the changes between the stretches of the sessions of each ``host``, a row each.
 
-    The level was the same from the session ``begin`` until ``last``, and from ``middle`` until ``end``. ``size``
-    is the loss, ``strength`` it in standard deviations, ``chance`` the probability that chance makes it, ``of``
-    the number of hosts that have the part.
+    It happened between the sessions ``last`` and ``first``. ``size`` is the loss, ``strength`` it in standard
+    deviations, ``chance`` the probability that chance makes it, ``of`` the number of hosts that have the part.
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
@@ -133,27 +127,21 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
     measured = np.flatnonzero(np.isfinite(losses.loss) & sessions.current)
     host, values = sessions.host[measured], losses.loss[measured]
     is_first = np.diff(host, prepend=-1) != 0
-    is_start = is_first | timeline.starts[measured]
-    while True:
-        starts = np.flatnonzero(is_start)
-        counts, of_host = np.diff(starts, append=len(measured)), host[starts]
-        level = group_medians(values, counts)
-        short = (of_host[:-2] == of_host[2:]) & (counts[1:-1] < _LASTING)
-        undone = short & (np.abs(level[2:] - level[:-2]) < np.abs(level[1:-1] - level[:-2]) / 2)
-        if not undone.any():
-            break
-        first = int(np.argmax(undone)) + 1
-        is_start[starts[first : first + 2]] = False
+    starts = np.flatnonzero(is_first | timeline.starts[measured])
+    counts, of_host = np.diff(starts, append=len(measured)), host[starts]
+    level = group_medians(values, counts)
     place = np.flatnonzero(np.diff(of_host) == 0) + 1
     before, after, size = counts[place - 1], counts[place], level[place] - level[place - 1]
     strength = np.abs(size) / (judged.prepared.noise[of_host[place]] * np.sqrt(1 / after + 1 / before))
     chance = chance_of_change(strength, timeline.freedom[of_host[place]], after + before)
     kept = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
     kept &= np.minimum(after, before) >= FEWEST_SESSIONS
-    begin, end = measured[starts], measured[starts + counts - 1]
-    names = ("host", "begin", "last", "middle", "end", "size", "strength", "chance")
-    sessions_of = (begin[place - 1], end[place - 1], begin[place], end[place])
-    columns = dict(zip(names, (of_host[place], *sessions_of, size, strength, chance), strict=True))
+    columns = {
+        "host": of_host[place],
+        "last": measured[starts[place] - 1],
+        "first": measured[starts[place]],
+        **{"size": size, "strength": strength, "chance": chance},
+    }
     return pl.DataFrame(columns).filter(kept).with_columns(of=int(np.count_nonzero(is_first)))
 
 
@@ -165,7 +153,7 @@ def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> It
     together: list[int] = []
     for sign in (1, -1):
         of_sign = steps.filter(pl.col("size").sign() == sign)
-        for wave in questions.waves(sessions.time[of_sign["middle"].to_numpy()], sessions.interval):
+        for wave in questions.waves(sessions.time[of_sign["first"].to_numpy()], sessions.interval):
             # A host that changed by far more has a change of its own.
             near = of_sign[wave].filter(pl.col("size").abs() < 2 * pl.col("size").median().abs())
             if near["host"].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):
@@ -175,36 +163,21 @@ def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> It
     yield from sure.iter_slices(1)
 
 
-def _change(samples: SamplesTable, sessions: Sessions, part: Series, steps: pl.DataFrame) -> Iterator[Change]:
-    """Yield the change of some hosts; none if no case was measured before and after it."""
+def _change(samples: SamplesTable, sessions: Sessions, part: Series, steps: pl.DataFrame) -> Change:
+    """Return the change of some hosts."""
     column = {name: steps[name].to_numpy() for name in steps.columns}
-    size = float(np.median(column["size"]))
-    shown: list[tuple[float, int, tuple[float, float]]] = []
-    for number in part.cases:
-        losses, sign = case_losses(samples, sessions, number), samples.cases[number].loss_sign
-        values = []
-        for begin, end in (("begin", "last"), ("middle", "end")):
-            ends = np.searchsorted(losses.session, [column[begin][:_LOOKED_AT], column[end][:_LOOKED_AT] + 1])
-            medians = [np.median(losses.loss[first:stop]) for first, stop in ends.T.tolist() if first < stop]
-            values += [float(np.exp(sign * np.median(medians)))] if medians else []
-        if len(values) == 2:
-            away = abs(sign * math.log(values[1] / values[0]) - size)
-            shown.append((away, number, (values[0], values[1])))
-    if shown:
-        # The case that changed most like the part shows it.
-        _, number, levels = min(shown)
-        yield Change(
-            part=part.title,
-            case=samples.cases[number],
-            hosts=tuple(sorted(samples.hosts[h] for h in np.unique(column["host"]).tolist())),
-            of=int(column["of"][0]),
-            after=int(sessions.time[column["last"]].min()),
-            before=int(sessions.time[column["middle"]].max()),
-            change=math.expm1(samples.cases[number].loss_sign * size),
-            levels=levels,
-            worse=size > 0,
-            strength=float(np.median(column["strength"])) * len(steps) ** 0.5,
-        )
+    case, size = samples.cases[part.cases[0]], float(np.median(column["size"]))
+    return Change(
+        system=case.system,
+        part=part.title,
+        hosts=tuple(sorted(samples.hosts[h] for h in np.unique(column["host"]).tolist())),
+        of=int(column["of"][0]),
+        after=int(sessions.time[column["last"]].min()),
+        before=int(sessions.time[column["first"]].max()),
+        change=math.expm1(case.loss_sign * size),
+        worse=size > 0,
+        strength=float(np.median(column["strength"])) * len(steps) ** 0.5,
+    )
 
 
 def _of_parts(listed: Iterable[Change]) -> list[Change]:
@@ -212,12 +185,11 @@ def _of_parts(listed: Iterable[Change]) -> list[Change]:
 
     What a single host changed by less than an update that includes it belongs to the update.
     """
-    events: dict[tuple[str, bool], list[tuple[Change, list[str]]]] = {}
+    events: dict[tuple[str, bool], list[tuple[Change, list[str]]]] = defaultdict(list)
     for change in sorted(listed, key=lambda c: (len(c.hosts) == 1, -c.strength)):
         hosts = {*change.hosts}
-        of_hosts = events.setdefault((change.hosts[0] if len(hosts) == 1 else "", change.worse), [])
-        of_updates = events.get(("", change.worse), []) if len(hosts) == 1 else []
-        for first, others in (*of_hosts, *of_updates):
+        keys = dict.fromkeys([(change.hosts[0] if len(hosts) == 1 else "", change.worse), ("", change.worse)])
+        for first, others in itertools.chain.from_iterable(events[key] for key in keys):
             common, most = len(hosts.intersection(first.hosts)), max(len(hosts), len(first.hosts))
             is_within = common == len(hosts) and abs(change.change) < abs(first.change)
             is_at_once = change.after <= first.before and first.after <= change.before
@@ -225,7 +197,7 @@ def _of_parts(listed: Iterable[Change]) -> list[Change]:
                 others.append(change.part)
                 break
         else:
-            of_hosts.append((change, []))
+            events[next(iter(keys))].append((change, []))
     return [
         replace(first, others=tuple(dict.fromkeys(p for p in others if p != first.part)))
         for of_hosts in events.values()
@@ -239,7 +211,7 @@ def _causes(change: Change, configurations: Mapping[str, Sequence[Configuration]
     counts: Counter[str] = Counter()
     for host in hosts:
         # A new configuration is recorded in the first session that has it.
-        for old, new in pairwise(configurations[host]):
+        for old, new in itertools.pairwise(configurations[host]):
             if change.after < new.time <= change.before + GAP:
                 apart = drift.differences(host, old, host, new)
                 counts.update(f"{name} {a} -> {b}" for name, (a, b) in apart.items())

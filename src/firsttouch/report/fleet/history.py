@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -12,11 +11,11 @@ from msgspec import Struct
 from firsttouch.judge.history import Change
 from firsttouch.report.document import Block, Cell, Entry, Paragraph, Table
 from firsttouch.report.text import count
-from firsttouch.units import quantity, signed_percent
+from firsttouch.units import signed_percent
 
 #: The most changes in the table, and in summary.json.
 MOST_ROWS, MOST_KEPT = 60, 1000
-_HEADER = ("when", "hosts", "part", "change", "before", "after", "configuration")
+_HEADER = ("when", "hosts", "part", "change", "configuration")
 _NO_CHANGE = "No part changed. It takes at least three sessions before a change and after it to see one."
 _SEEN = (
     "A change has at least three sessions before it and after it. Changes of many hosts come first, then the "
@@ -47,9 +46,8 @@ def change_table(changes: Sequence[Change]) -> Table:
 
 
 def _row(change: Change) -> tuple[Entry, ...]:
-    before, after = (Cell(level, partial(quantity, unit=change.case.unit)) for level in change.levels)
     size = Cell(change.change, signed_percent)
-    return (change.when, change.who, change.parts, size, before, after, "; ".join(change.causes))
+    return (change.when, change.who, change.parts, size, "; ".join(change.causes))
 
 
 def _line(changes: Sequence[Change]) -> str:
