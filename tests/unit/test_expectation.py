@@ -273,6 +273,15 @@ def session(host, day, rate):
 
 
 @pytest.mark.parametrize(
+    ("good", "bad", "word"), [(7, 3, "fail"), (6, 2, "fail"), (7, 1, "fail"), (8, 0, "undecided")]
+)
+def test_a_loss_of_the_only_host_is_seen_after_few_good_sessions(good, bad, word):
+    """Its only change is not noise."""
+    records = [r for day in range(1, good + bad + 1) for r in session("n1", day, 150 if day <= good else 120)]
+    assert verdict(*records).verdict == word
+
+
+@pytest.mark.parametrize(
     ("past", "rate", "word", "text"),
     [
         ([("n1", day) for day in range(1, 21)], 150, "pass", "of 60 of its own (1"),

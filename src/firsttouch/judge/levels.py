@@ -120,8 +120,12 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
 
 
 def _trimmed_deviation(sizes: Floats) -> float:
-    """Return the root mean square of some sizes without the largest twentieth, which may be disturbed."""
-    kept = np.sort(sizes)[: max(1, len(sizes) - len(sizes) // 20)]
+    """Return the root mean square of some sizes without the largest twentieth, which may be disturbed.
+
+    Of four or more, one is always left out: the only change of the only host must not hide itself.
+    """
+    left_out = max(len(sizes) // 20, int(len(sizes) > 3))
+    kept = np.sort(sizes)[: max(1, len(sizes) - left_out)]
     return float(np.sqrt((kept**2).mean()))
 
 
