@@ -7,11 +7,9 @@ writes to the folders of the XDG base directory specification. FIRSTTOUCH_HOME r
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-import stat
 import sys
 from pathlib import Path
 
@@ -146,22 +144,6 @@ def tables_of(name: str) -> tuple[Path, ...]:
     """Return the existing files *name*, such as policies.toml: the built-in, if any, the site's and the user's."""
     built_in = [_BUILT_IN[name] / name] if name in _BUILT_IN else []
     return tuple(f for f in (*built_in, site() / name, config() / name) if _exists(f))
-
-
-def private(name: str) -> Path:
-    """Return the folder *name* of this user in the folder for temporary files, which it creates.
-
-    Raises BadInput if it is another user's, or others may use it: their files must not be trusted.
-    """
-    import tempfile  # noqa: PLC0415 - most commands do without
-
-    folder = Path(tempfile.gettempdir(), name)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    state = folder.lstat()
-    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o077:
-        raise BadInput("it is not this user's own folder: remove it, or set TMPDIR", file=folder)
-    return folder
 
 
 def deciders(folder: Path) -> set[int]:

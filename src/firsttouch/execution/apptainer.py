@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend ``apptainer``: commands run in a container of an image of containers/.
 
-Hosts that cannot mount images use a sandbox cache. Limits of the site are reported in one line before any work.
+Hosts that cannot mount images unpack them at each start. Limits of the site are reported in one line before any
+work.
 """
 
 from __future__ import annotations
 
 import glob
-import hashlib
 import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,65 +20,7 @@ from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, Ru
 from firsttouch.execution import backends
 from firsttouch.execution.backends import Start
 from firsttouch.execution.build_info import Origin
-from firsttouch.records import atomic_files, file_lock
 from firsttouch.tools import run_tool
-
-# ----------------------------------------------------------------------
-# The sandbox cache: on hosts that cannot mount images, each image is unpacked once per user and host.
-
-#: Seconds for which a sandbox is kept after its last start.
-_KEPT = 7 * 24 * 3600
-
-
-def sandbox_folder(image: Path, program: str) -> Path | None:
-    """Return the sandbox (unpacked folder) of the SIF file *image*; *program* is Apptainer.
-
-    The cache is a private folder in the host's temporary folder. A changed image gets another sandbox. This
-    process, and the program that it becomes, hold a shared lock on the sandbox; those unused for a week are
-    removed. Returns None if the sandbox cannot be made (disk full, another user's folder): then each start unpacks
-    the image.
-    """
-    try:
-        store = paths.private(f"firsttouch-{os.geteuid()}")
-        status = image.stat()
-        name = hashlib.sha256(str(image.resolve()).encode()).hexdigest()[:12]
-        sandbox = store / f"{name}-{status.st_size}-{status.st_mtime_ns}"
-        # The instances of a job start together: one unpacks, the others wait. One lock covers all images, because
-        # the left-overs of a killed process are removed.
-        with file_lock.locked(store / "images.lock"):
-            _prune(store, kept=sandbox)
-            if not sandbox.is_dir():
-                atomic_files.clear(store)
-                _unpack(program, image, sandbox)
-            os.utime(sandbox)
-            handle = file_lock.lock_folder(sandbox, shared=True)
-            if handle is None:
-                return None
-            os.set_inheritable(handle, True)  # for the program that this process becomes
-    except (OSError, BadInput):
-        return None
-    return sandbox
-
-
-def _prune(store: Path, *, kept: Path) -> None:
-    """Remove the unlocked sandboxes in *store* that have not been started for a week; *kept* stays."""
-    for folder in store.iterdir():
-        if folder == kept or not folder.is_dir() or time.time() - folder.stat().st_mtime < _KEPT:
-            continue
-        if (handle := file_lock.lock_folder(folder)) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(handle)
-
-
-def _unpack(program: str, image: Path, sandbox: Path) -> None:
-    with atomic_files.replacing(sandbox) as partial:
-        done = run_tool([program, "--silent", "build", "--sandbox", str(partial), str(image)], timeout=None)
-        if done.returncode:
-            raise OSError(done.stderr)
-
-
-# ----------------------------------------------------------------------
-# The backend.
 
 #: The default image.
 IMAGE = (paths.ROOT / "containers" if paths.IN_CHECKOUT else paths.data()) / "firsttouch.sif"
@@ -133,15 +74,14 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     variables |= {name: os.environ[name] for name in ("TMPDIR", "SLURMD_NODENAME") if os.environ.get(name)}
     launcher = {k: v for k, v in os.environ.items() if k.startswith(_OF_LAUNCHERS)}
     seen = paths_seen(argv, variables | {k: v for k, v in launcher.items() if k.startswith("PMIX_")})
-    started, options = _mountable(file, program)
-    flags = [*_privileges(), *options, "--cleanenv", "--pwd", str(Path.cwd())]
+    flags = [*_privileges(), *_unpacking(file), "--cleanenv", "--pwd", str(Path.cwd())]
     flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("APPTAINERENV_", "SINGULARITYENV_"))}
-    origin = _trial([program, "--silent", "exec", *flags, str(started)], seen, env)
+    origin = _trial([program, "--silent", "exec", *flags, str(file)], seen, env)
     backends.check_origin(origin, str(file))
     variables[backends.VARIABLE] = f"apptainer: {file.name}, {origin.revision or origin.version}"
     env |= {f"APPTAINERENV_{key}": value for key, value in (launcher | variables).items()}
-    return Start([program, "--silent", "exec", *flags, str(started), "firsttouch", *argv], env)
+    return Start([program, "--silent", "exec", *flags, str(file), "firsttouch", *argv], env)
 
 
 def check_machine(image: Path) -> None:
@@ -214,12 +154,10 @@ def _privileges() -> list[str]:
     return [] if mask >> _CAP_SYS_RESOURCE & 1 else ["--no-privs"]
 
 
-def _mountable(image: Path, program: str) -> tuple[Path, list[str]]:
-    """Return the image or its sandbox, and Apptainer's options, depending on whether it can be mounted here."""
-    if image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble():
-        return image, []
-    folder = sandbox_folder(image, program)
-    return (folder, []) if folder else (image, ["--unsquash"])
+def _unpacking(image: Path) -> list[str]:
+    """Return the option that lets Apptainer unpack an image that cannot be mounted here."""
+    is_mountable = image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble()
+    return [] if is_mountable else ["--unsquash"]
 
 
 def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Origin:
