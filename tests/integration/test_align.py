@@ -163,21 +163,6 @@ def long_bwa(reads, index, tmp_path_factory):
 
 
 @needs_two
-@pytest.mark.parametrize("scenario", [TWO, "1x-default"])
-def test_inputs_that_the_aligner_cannot_read_itself(placed, bwa, reads, tmp_path, scenario):
-    argv, expected = bwa
-    zstd = tmp_path / "r_1.fq.zst"
-    by_hand("zstd", "-q", reads[0], "-o", zstd)
-    assert body(placed(scenario, "--", *argv[:-2], zstd, reads[1]).stdout) == expected
-    if scenario != TWO:
-        return
-    zstd.write_bytes(zstd.read_bytes()[:-99])
-    error = placed(scenario, "--", *argv[:-2], zstd, reads[1], status=2).stderr.decode().splitlines()[-1]
-    assert "r_1.fq.zst: record " in error
-    assert "the zstd data are truncated or damaged" in error
-
-
-@needs_two
 @pytest.mark.parametrize("form", [(2, 1), (3, 1), (3, 2)], ids="{0[0]} of a name, {0[1]} files".format)
 def test_reads_of_one_name_stay_together(placed, reads, index, tmp_path, form):
     """minimap2 takes all reads that follow each other and have one name for one template."""

@@ -282,24 +282,19 @@ def test_other_alignments_than_expected_are_invalid(align):
     assert done.stderr.splitlines()[-1].startswith("firsttouch: invalid: the alignments differ")
 
 
-@pytest.mark.skipif(not shutil.which("zstd"), reason="zstd is not on PATH")
-def test_pipes_and_other_forms_are_read_once(align, few, lambda_work, tmp_path):
-    packed, pipe = tmp_path / "1.fq.zst", tmp_path / "pipe"
-    subprocess.run(["zstd", "-q", few[0], "-o", packed], check=True)
+def test_pipes_are_read_once(align, few, lambda_work, tmp_path):
+    pipe = tmp_path / "pipe"
     argv = ["bwa", "mem", "-v", "1", "-K", "10000", lambda_work[0], few[0]]
     expected = captured(argv, check=True).stdout
     single = {"reads": None, "reads2": None}
-    done = align("2x1-unbound", "--reads", packed, "--json", **single)
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", few[0], pipe]):
+        done = align("2x1-unbound", "--reads", pipe, "--json", **single)
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["parameters"]["reads"] == 1000
     text = (align.folder / "out.sam").read_text()
     assert alignments(text) == alignments(expected)
-    assert f" {packed}\n" in next(line for line in text.splitlines(True) if line.startswith("@PG"))
-    os.mkfifo(pipe)
-    with subprocess.Popen(["cp", few[0], pipe]):
-        done = align("2x1-unbound", "--reads", pipe, **single)
-    assert done.returncode == 0, done
-    assert alignments((align.folder / "out.sam").read_text()) == alignments(expected)
+    assert f" {pipe}\n" in next(line for line in text.splitlines(True) if line.startswith("@PG"))
 
 
 @pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])

@@ -155,11 +155,10 @@ def test_what_never_ends_is_no_fastq(tmp_path, monkeypatch):
         inspect([file])
 
 
-ALIGN = "or use `firsttouch run`, which reads it"
 FORMS = {
     b"BZh9": "is compressed, but not with gzip: decompress it with bzip2",
     b"\xfd7zXZ\0": "is compressed, but not with gzip: decompress it with xz",
-    b"\x28\xb5\x2f\xfd": f"is compressed, but not with gzip: decompress it with zstd, {ALIGN}",
+    b"\x28\xb5\x2f\xfd": "is compressed, but not with gzip: decompress it with zstd",
     packed(b"BAM\1"): "is BAM: convert it with `samtools fastq`",
     b"CRAM\3": "is CRAM: convert it with `samtools fastq`",
 }

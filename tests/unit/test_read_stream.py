@@ -7,7 +7,6 @@ import itertools
 import os
 import random
 import re
-import subprocess
 import threading
 from pathlib import Path
 
@@ -35,12 +34,7 @@ from firsttouch.genomics.pipe_writer import Stopped
 from firsttouch.genomics.read_stream import PARTS_EACH, ReadStream
 from firsttouch.genomics.reads import BatchRule
 
-
-def zstd(data):
-    return subprocess.run(["zstd", "-q", "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
-
-
-FORMS = {"plain": bytes, "gzip": packed, "members": lambda d: packed(d, 7), "bgzip": bgzf, "zstd": zstd}
+FORMS = {"plain": bytes, "gzip": packed, "members": lambda d: packed(d, 7), "bgzip": bgzf}
 
 
 @contextlib.contextmanager
@@ -189,7 +183,6 @@ END = "Compressed file ended before the end-of-stream marker was reached"
 TRUNCATED = {
     "gzip": rf"the gzip data are truncated or damaged \(EOFError: {END}\)",
     "bgzip": rf"the gzip data are truncated or damaged \(EOFError: {END}\)",
-    "zstd": r"the zstd data are truncated or damaged \(Read error \(39\) : premature end\)",
 }
 
 

@@ -24,16 +24,13 @@ from firsttouch.genomics.pipe_writer import (
 )
 from firsttouch.genomics.reads import PEEK, form_of
 from firsttouch.genomics.sources import Damaged, Decompressor, gunzip
-from firsttouch.tools import require
 
 #: Forms that are refused, and how they become FASTQ.
 _REFUSED = {
     **{"BAM": "samtools fastq -n", "CRAM": "samtools fastq -n"},
-    **{"bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"},
+    **{"zstd": "zstd -dc", "bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"},
 }
 _SPLICE = 1 << 20
-#: How zstd names its input.
-_ZSTD_STDIN = "/*stdin*\\ : "
 STDIN = "-"
 
 
@@ -89,13 +86,11 @@ class Input:
             raise BadInput(f"cannot be read: {error.strerror}", file=self.label) from error
 
     def _identify(self) -> None:
-        """Set the form; raises BadInput for one that is refused, and Missing if its program is not installed."""
+        """Set the form; raises BadInput for one that is refused."""
         self.form = form_of(self._head)
         if program := _REFUSED.get(self.form):
             how = f"give <({program} {self._path})" if self.size is not None else f"pipe it through `{program}`"
             raise BadInput(f"is {self.form}, which is not supported: {how}", file=self.label)
-        if self.form == "zstd":
-            require("zstd")
 
     # ------------------------------------------------------------------
     # Reading
@@ -114,11 +109,7 @@ class Input:
     def _start_decompressor(self) -> None:
         with contextlib.ExitStack() as stack:
             stdin = self._fd if self.size is not None else self._start_pump(stack)
-            if self.form == "gzip":
-                self._decompressor = gunzip(stdin)
-            else:
-                # --long: its window may have any size.
-                self._decompressor = Decompressor(["zstd", "-d", "-c", "-q", "--long=31"], stdin=stdin)
+            self._decompressor = gunzip(stdin)
         self._running.callback(self._decompressor.close)
         self._poller = _Poller(self._decompressor.stream, self._stop)
 
@@ -164,7 +155,7 @@ class Input:
         if self._pump is not None and self._pump.error is not None:
             raise BadInput(f"cannot be read: {self._pump.error.strerror}", file=self.label)
         if failure:
-            raise Damaged(f"the {self.form} data are truncated or damaged ({failure.removeprefix(_ZSTD_STDIN)})")
+            raise Damaged(f"the {self.form} data are truncated or damaged ({failure})")
 
     def position(self, end: int) -> int | None:
         """Return the bytes of the input that were read; *end* are those of the text."""

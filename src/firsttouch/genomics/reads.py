@@ -97,9 +97,7 @@ class ReadFile(Struct, frozen=True):
         if form in {"BAM", "CRAM"}:
             raise BadInput(f"is {form}: convert it with `samtools fastq`", file=path)
         if form not in {"plain", "gzip"}:
-            align = f", {_ALIGN} it" if form == "zstd" else ""
-            reason = f"is compressed, but not with gzip: decompress it with {PROGRAMS[form]}{align}"
-            raise BadInput(reason, file=path)
+            raise BadInput(f"is compressed, but not with gzip: decompress it with {PROGRAMS[form]}", file=path)
         return cls(path, form == "gzip", state.st_size, state.st_mtime_ns)
 
     def open(self) -> int:
