@@ -107,13 +107,6 @@ def stdout_to(fd):
         ("out.sam", {"sort": True}, "samtools sort -o hand.sam", [""]),
         ("out.bam", {"sort": True, "threads": 2}, "samtools sort -o hand.sam", ["", ".bai"]),
         ("out.cram", {"sort": True}, "samtools sort -o hand.sam", ["", ".crai"]),
-        (
-            "out.bam",
-            {"markdup": True, "mates": 2},
-            "samtools fixmate -m - - | samtools sort | samtools markdup - hand.sam",
-            ["", ".bai"],
-        ),
-        ("out.bam", {"markdup": True}, "samtools sort | samtools markdup - hand.sam", ["", ".bai"]),
     ],
 )
 def test_contents_are_those_of_the_pipe_by_hand(genome, alignments, tmp_path, *, name, options, by_hand, files):
@@ -121,19 +114,15 @@ def test_contents_are_those_of_the_pipe_by_hand(genome, alignments, tmp_path, *,
     folder.mkdir()
     scratch.mkdir()
     output = AlignOutput(folder / name, reference=genome, **options)
-    if output.markdup and output.mates == 1:
-        alignments = alignments.replace(b"\t99\t", b"\t0\t").replace(b"\t147\t", b"\t16\t")
     written, cpu_seconds = write(output, alignments, scratch)
     assert sorted(written) == sorted(folder.iterdir()) == [folder / f"{name}{suffix}" for suffix in files]
     assert list(scratch.iterdir()) == []
-    assert (cpu_seconds > 0) == (name != "out.sam" or output.is_sorted)
+    assert (cpu_seconds > 0) == (name != "out.sam" or output.sort)
     shell(by_hand, tmp_path, alignments)
     lines, wanted = text_of(folder / name).splitlines(), text_of(tmp_path / "hand.sam").splitlines()
     body = [line for line in wanted if not line.startswith("@")]
     assert [line for line in lines if not line.startswith("@")] == body
     assert len(body) == 1000
-    if output.markdup:
-        assert sum(int(line.split("\t")[1]) & 1024 > 0 for line in body) > 100
     assert [line for line in lines if line.startswith(("@PG", "@RG"))] == HEADER.decode().splitlines()[2:]
     if len(files) == 2:
         index = folder / f"{name}{files[1]}"
@@ -164,32 +153,31 @@ def test_long_references_have_a_csi_index_and_stale_indexes_go(tmp_path):
     assert text_of(out, "-c").strip() == "1"
 
 
-def test_programs_run_on_the_given_pus_only(tmp_path):
+def test_samtools_runs_on_the_given_pus_only(tmp_path):
     pu = max(os.sched_getaffinity(0))
-    with open_sink(AlignOutput(tmp_path / "out.bam", markdup=True, mates=2), scratch=tmp_path, pus=[pu]) as sink:
+    with open_sink(AlignOutput(tmp_path / "out.bam", sort=True), scratch=tmp_path, pus=[pu]) as sink:
         sink.begin(HEADER)
         programs = children()
-        assert len(programs) == 3
+        assert len(programs) == 1
         wait_until(lambda: all(os.sched_getaffinity(pid) == {pu} for pid in programs))
     assert children() == list(tmp_path.iterdir()) == []
 
 
-def fill_and_kill(output, alignments, folder, number):
+def fill_and_kill(output, alignments, folder):
     with open_sink(output, scratch=folder) as sink:
         sink.begin(HEADER)
         for turn in range(200):
             sam.write_all(sink.fd, alignments)
             if turn == 20:
-                os.kill(children()[number], signal.SIGKILL)
+                os.kill(children()[0], signal.SIGKILL)
         sink.finish()
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_killed_program_leaves_nothing(alignments, tmp_path, number):
+def test_a_killed_program_leaves_nothing(alignments, tmp_path):
     (tmp_path / "out.bam").write_text("as it was")
-    output = AlignOutput(tmp_path / "out.bam", markdup=True, mates=2)
+    output = AlignOutput(tmp_path / "out.bam", sort=True)
     with pytest.raises(RunFailed, match=r"^samtools .*SIGKILL"):
-        fill_and_kill(output, alignments, tmp_path, number)
+        fill_and_kill(output, alignments, tmp_path)
     assert children() == []
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("out.bam", "as it was")]
 
@@ -248,7 +236,7 @@ from pathlib import Path
 from firsttouch.genomics.sinks import AlignOutput, open_sink
 folder = Path(sys.argv[1])
 (folder / "output").mkdir()
-with open_sink(AlignOutput(folder / "output" / "out.bam", markdup=True), scratch=folder) as sink:
+with open_sink(AlignOutput(folder / "output" / "out.bam", sort=True), scratch=folder) as sink:
     sink.begin(b"@SQ\\tSN:one\\tLN:9\\n")
     print("ready", flush=True)
     time.sleep(100)
@@ -260,7 +248,7 @@ def test_programs_die_with_a_killed_launcher(alignments, tmp_path):
     with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE) as launcher:
         launcher.stdout.readline()
         programs = family(launcher.pid)[1:]
-        assert len(programs) == 2
+        assert len(programs) == 1
         launcher.kill()
     wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in programs))
     assert not (tmp_path / "output" / "out.bam").exists()

@@ -136,7 +136,7 @@ rule cram:
         multiqc="my alignments/a_mqc.json",
     params:
         command="bwa mem genome.fa reads/a_1.fastq.gz",
-        extra="--markdup",
+        extra="--output-threads 1",
     wrapper:
         "file:{SNAKEMAKE}"
 """)
@@ -148,7 +148,6 @@ rule cram:
     assert "seconds" in json.loads((site.folder / "my alignments/a_mqc.json").read_text())["data"]["a"]
     counts = site.run("samtools", "flagstat", "my alignments/a.cram").stdout
     assert f"\n{PAIRS} + 0 primary\n" in counts
-    assert "\n0 + 0 primary duplicates\n" not in counts
 
 
 def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict[str, list[str]]) -> None:

@@ -130,7 +130,6 @@ def _add_shared(groups: dict[str, argparse._ArgumentGroup]) -> None:
 def _add_for_command(group: argparse._ArgumentGroup) -> None:
     arg = group.add_argument
     arg("-O", "--output-format", choices=get_args(Form), help="the output's format (default: by its suffix)")
-    arg("--markdup", action="store_true", help="sort, and mark duplicates")
     arg("--reference", type=Path, metavar="FASTA", help="the reference of CRAM output")
     arg(
         "--output-threads",

@@ -59,7 +59,6 @@ class AlignRequest(Struct, frozen=True):
     output: Path | None = None
     output_format: Form | None = None
     sort: bool = False
-    markdup: bool = False
     reference: Path | None = None
     threads: int | None = None
     output_threads: int | None = None
@@ -175,14 +174,12 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
         # The aligner itself would write SAM, whatever the file is called.
         request.output_format or ("sam" if command.output else None),
         request.sort,
-        request.markdup,
         reference=request.reference,
-        mates=command.mates,
         threads=threads,
     )
-    if command.sam_option and (output.place or output.written_form != "sam" or output.is_sorted):
+    if command.sam_option and (output.place or output.written_form != "sam" or output.sort):
         raise BadInput(
-            "-o, -O, --sort and --markdup need SAM, which the command does not write without "
+            "-o, -O and --sort need SAM, which the command does not write without "
             f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
         )
     output.check(inputs=[*command.files(), *command.written()])
@@ -372,7 +369,7 @@ class _Task(Struct):
 
     def unsplit(self) -> stream.Result:
         """Run the user's command as it is, in one instance."""
-        direct = self.output.place is None and self.output.written_form == "sam" and not self.output.is_sorted
+        direct = self.output.place is None and self.output.written_form == "sam" and not self.output.sort
         direct = direct and self.uses[0] == OWN
         return stream.unsplit(
             self.command,

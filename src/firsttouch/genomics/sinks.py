@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,18 +61,15 @@ def default_threads(threads: int) -> int:
 class AlignOutput(Struct, frozen=True):
     """What is written where: *path* None (or -) is standard output; *form* None is that of the path's suffix.
 
-    *sort* orders by coordinate and, with *index*, writes the index beside a BAM or CRAM file. *markdup* marks
-    duplicates in sorted output; it adds mate scores before if *mates* is 2. CRAM needs the FASTA file *reference*.
-    *threads* are those of each samtools.
+    *sort* orders by coordinate and, with *index*, writes the index beside a BAM or CRAM file. CRAM needs the FASTA
+    file *reference*. *threads* are those of samtools.
     """
 
     path: Path | None = None
     form: Form | None = None
     sort: bool = False
-    markdup: bool = False
     index: bool = True
     reference: Path | None = None
-    mates: int = 1
     threads: int = 1
 
     @property
@@ -98,11 +94,6 @@ class AlignOutput(Struct, frozen=True):
         raise BadInput(reason, file=self.place)
 
     @property
-    def is_sorted(self) -> bool:
-        """Whether the output is sorted by coordinate."""
-        return self.sort or self.markdup
-
-    @property
     def is_file(self) -> bool:
         """Whether the output is a file that is replaced, and neither a pipe nor a device."""
         return self.place is not None and not atomic_files.is_stream(self.place)
@@ -110,7 +101,7 @@ class AlignOutput(Struct, frozen=True):
     @property
     def is_indexed(self) -> bool:
         """Whether an index is written beside the output."""
-        return self.is_sorted and self.index and self.is_file and self.written_form != "sam"
+        return self.sort and self.index and self.is_file and self.written_form != "sam"
 
     @property
     def named(self) -> Path:
@@ -130,10 +121,10 @@ class AlignOutput(Struct, frozen=True):
             atomic_files.check_place(self.place)
         elif form != "sam" and os.isatty(1):
             raise BadInput(f"{form.upper()} is not text for a terminal: name a file with -o, or use a pipe")
-        files = [self.named, *(index_names(self.named) if self.is_file and self.is_sorted else ())]
+        files = [self.named, *(index_names(self.named) if self.is_file and self.sort else ())]
         reads = with_indexes([*inputs, *([self.reference] if self.reference else [])])
         atomic_files.refuse_overwriting([*files, *([records] if records else [])], reads)
-        if form != "sam" or self.is_sorted:
+        if form != "sam" or self.sort:
             _check_samtools()
         if form == "cram":
             if self.reference is None:
@@ -161,13 +152,12 @@ class AlignOutput(Struct, frozen=True):
 
     def described(self) -> str:
         """Return what samtools does with the alignments, for the header; an empty string if nothing."""
-        if not self.is_sorted:
+        if not self.sort:
             return ""
-        marked = ", duplicates marked" if self.markdup else ""
-        return f"sorted by coordinate{marked} by samtools {'.'.join(map(str, samtools_version()))}"
+        return f"sorted by coordinate by samtools {'.'.join(map(str, samtools_version()))}"
 
-    def commands(self, target: Path | None, index: Path | None, scratch: Path, sort_bytes: int) -> list[list[str]]:
-        """Return the argv of each program of the pipe that writes *target* (None: standard output) and *index*.
+    def command(self, target: Path | None, index: Path | None, scratch: Path, sort_bytes: int) -> list[str]:
+        """Return the argv of samtools that writes *target* (None: standard output) and *index*; [] for plain SAM.
 
         *scratch* is a folder for temporary files, *sort_bytes* the memory of each thread of `samtools sort`.
         """
@@ -181,16 +171,11 @@ class AlignOutput(Struct, frozen=True):
         if index is not None:
             final.append("--write-index")
             out += f"##idx##{index}"
-        if not self.is_sorted:
+        if not self.sort:
             # `samtools view` of SAM would leave the header out.
-            return [] if form == "sam" else [["samtools", "view", *common, *final, "-o", out, "-"]]
-        sort = ["samtools", "sort", *common, "-m", f"{sort_bytes >> 10}K", "-T", str(scratch / "sort")]
-        if not self.markdup:
-            return [[*sort, *final, "-o", out, "-"]]
-        between = ["-O", "bam,level=0"]
-        mate_scores = [["samtools", "fixmate", *common, "-m", *between, "-", "-"]] if self.mates > 1 else []
-        markdup = ["samtools", "markdup", *common, "-T", str(scratch / "markdup"), *final, "-", out]
-        return [*mate_scores, [*sort, *between, "-"], markdup]
+            return [] if form == "sam" else ["samtools", "view", *common, *final, "-o", out, "-"]
+        room = ["-m", f"{sort_bytes >> 10}K", "-T", str(scratch / "sort")]
+        return ["samtools", "sort", *common, *room, *final, "-o", out, "-"]
 
 
 def references(header: bytes) -> Iterator[tuple[str, int]]:
@@ -306,7 +291,7 @@ class Sink:
         self.fd = -1
         self.cpu_seconds = 0.0
         self._output, self._stack, self._scratch = output, stack, scratch
-        self._programs: list[_Program] = []
+        self._program: _Program | None = None
         self._pus, self._memory_bytes, self._stop = pus, memory_bytes, stop
         #: numactl binds to PUs that its process may use, which those of a thread that writes may not be.
         self._allowed_pus = os.sched_getaffinity(0)
@@ -318,7 +303,7 @@ class Sink:
             self._data = stack.enter_context(atomic_files.workspace(folder)) / "output"
 
     def begin(self, header: bytes) -> None:
-        """Start the programs and write *header*; raises BadInput if the reference does not belong to it."""
+        """Start samtools, if need be, and write *header*; raises BadInput for the reference of other sequences."""
         output = self._output
         output.check_reference(header)
         if self._data is not None and output.is_indexed:
@@ -326,14 +311,14 @@ class Sink:
             suffix = ".crai" if output.written_form == "cram" else ".bai" if longest < _BAI_LIMIT else ".csi"
             self._index, self._index_name = Path(f"{self._data}{suffix}"), Path(f"{output.named}{suffix}")
         sort_bytes = _sort_bytes(self._memory_bytes, output.threads)
-        argvs = output.commands(self._data, self._index, self._scratch, sort_bytes)
+        argv = output.command(self._data, self._index, self._scratch, sort_bytes)
         self.fd = self._open_end()
-        if argvs:
+        if argv:
             # The kernel kills a program when the thread that started it ends.
             anywhere = functools.partial(os.sched_setaffinity, 0, self._allowed_pus)
             starter = ThreadPoolExecutor(1, thread_name_prefix="sink", initializer=anywhere)
             self._stack.callback(starter.shutdown)
-            starter.submit(self._start, argvs).result()
+            starter.submit(self._start, argv).result()
         self.write(header)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -347,17 +332,17 @@ class Sink:
             sam.concatenate(ranges, self.fd)
 
     def finish(self) -> list[Path]:
-        """Wait for the programs and put the files in place; return them, the data file first.
+        """Wait for samtools and put the files in place; return them, the data file first.
 
-        Raises RunFailed with the last lines of the programs that failed.
+        Raises RunFailed with the last lines of samtools if it failed.
         """
         self._close()
-        for program in self._programs:
-            self.cpu_seconds += program.wait()
-        if reason := self._reason():
-            raise RunFailed(reason)
-        if any(program.process.returncode for program in self._programs):
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        if self._program:
+            self.cpu_seconds += self._program.wait()
+            if reason := self._reason():
+                raise RunFailed(reason)
+            if self._program.process.returncode:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         if self._data is None:
             return []
         if self._index is not None:
@@ -370,19 +355,20 @@ class Sink:
             return self._publish(self._data, self._output.named)
 
     def failure(self) -> str:
-        """Return why the programs do not read any more, or an empty string."""
-        if not self._programs or self.fd < 0 or not _reader_is_gone(self.fd):
+        """Return why samtools does not read any more, or an empty string."""
+        if not self._program or self.fd < 0 or not _reader_is_gone(self.fd):
             return ""
         self._close()
-        end = time.monotonic() + _PATIENCE
-        for program in self._programs:
-            wait(program.process, max(0.0, end - time.monotonic()))
+        wait(self._program.process, _PATIENCE)
         return self._reason()
 
     def _reason(self) -> str:
-        """Return how the programs failed, and what they were to write, or an empty string."""
-        if not (reason := _reason(self._programs)):
+        """Return how samtools failed, and what it was to write; "" if it did not fail, or its reader left."""
+        program = self._program
+        if program is None or program.process.returncode in {None, 0, -signal.SIGPIPE}:
             return ""
+        ended = ending(program.name, program.process.returncode)
+        reason = f"{ended}: {last_lines(program.log, _LOG_LINES) or 'it printed nothing'}"
         full = atomic_files.full_disk([self._data or self._output.named, self._scratch / "sort"])
         return f"{reason} (writing {self._name})" + (f": {full}" if full else "")
 
@@ -433,27 +419,21 @@ class Sink:
             fd, self.fd = self.fd, -1
             os.close(fd)
 
-    def _start(self, argvs: Sequence[Sequence[str]]) -> None:
-        """Start the programs of a pipe, the last one of which writes to what *fd* is; *fd* becomes the pipe."""
+    def _start(self, argv: Sequence[str]) -> None:
+        """Start samtools, which writes to what *fd* is; *fd* becomes the pipe that it reads."""
         bound = ["numactl", f"--physcpubind={','.join(map(str, self._pus))}", "--"] if self._pus else []
-        with contextlib.ExitStack() as ends:  # this process needs only the first pipe's writing end
-            source, first = os.pipe()
-            end, self.fd = self.fd, first
-            ends.callback(os.close, end)
-            for number, argv in enumerate(argvs):
-                ends.callback(os.close, source)
-                reading, target = source, end
-                if number < len(argvs) - 1:
-                    source, target = os.pipe()
-                    ends.callback(os.close, target)
-                enlarge_pipe(reading)
-                # In memory: on a full disk, the log would not say so.
-                log = os.memfd_create(argv[1])
-                self._stack.callback(os.close, log)
-                process = self._stack.enter_context(
-                    child([*bound, *argv], stdin=reading, stdout=target, stderr=log)
-                )
-                self._programs.append(_Program(" ".join(argv[:2]), process, Path(f"/proc/self/fd/{log}")))
+        source, writing = os.pipe()
+        target, self.fd = self.fd, writing
+        try:
+            enlarge_pipe(source)
+            # In memory: on a full disk, the log would not say so.
+            log = os.memfd_create(argv[1])
+            self._stack.callback(os.close, log)
+            process = self._stack.enter_context(child([*bound, *argv], stdin=source, stdout=target, stderr=log))
+            self._program = _Program(" ".join(argv[:2]), process, Path(f"/proc/self/fd/{log}"))
+        finally:
+            os.close(source)
+            os.close(target)
 
     @contextlib.contextmanager
     def _naming_the_output(self) -> Iterator[None]:
@@ -494,7 +474,7 @@ def open_sink(
 
 
 class _Program(Struct, frozen=True):
-    """A running program of a pipe."""
+    """A running program."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -506,19 +486,6 @@ class _Program(Struct, frozen=True):
         _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         return usage.ru_utime + usage.ru_stime
-
-
-def _reason(programs: Iterable[_Program]) -> str:
-    """Return how *programs* failed: those that were killed first, as the others fail because of them.
-
-    A program that a reader left (SIGPIPE) did not fail by itself.
-    """
-    failed = [p for p in programs if p.process.returncode not in {None, 0, -signal.SIGPIPE}]
-    failed.sort(key=lambda program: program.process.returncode > 0)
-    return "; ".join(
-        f"{ending(p.name, p.process.returncode)}: {last_lines(p.log, _LOG_LINES) or 'it printed nothing'}"
-        for p in failed
-    )
 
 
 def _reader_is_gone(fd: int) -> bool:
