@@ -21,7 +21,7 @@ def configured(host, source="dmidecode", **settings):
     usual["kernel.command_line"] = f"BOOT_IMAGE=/v-{host} root=UUID={UUID} ro quiet ip=10.0.0.{host[1:]}"
     changed = {name.replace("__", "."): value for name, value in settings.items()}
     texts = {name: value for name, value in {**usual, **changed}.items() if value is not None}
-    return Configuration(0, texts, {"memory.modules": source})
+    return Configuration(0, texts, source)
 
 
 def fleet(**different):
@@ -62,8 +62,8 @@ def test_a_setting_that_cannot_be_read_is_no_deviation_but_a_missing_module_is()
             "(most: 32 GiB DDR4-3200, configured 2933 MT/s)"
         ],
     }
-    assert set(drift.differences("n2", hosts["n2"], "n1", hosts["n1"])) == {"memory.modules.A2"}
-    assert drift.differences("n8", hosts["n8"], "n1", hosts["n1"]) == {}
+    assert set(drift.differences("n2", hosts["n2"], configured("n2"))) == {"memory.modules.A2"}
+    assert drift.differences("n8", hosts["n8"], configured("n8")) == {}
 
 
 def test_what_differs_everywhere_is_said_once():
@@ -87,7 +87,7 @@ def test_the_changes_of_a_host():
         record("n2", {"firmware.version": "1", "odd": 3, "none": ""}, day=1),
         Record("topology", "pus", "1", "neither", (4,), host="n3"),
     ]
-    for source in (records, to_frame(records), drift.changes(drift.changes(records))):
+    for source in (records, to_frame(records), drift.configured(records)):
         steps = drift.sequences(source)["n1"]
         assert [(c.settings["firmware.version"], (c.time // 86_400_000) % 7) for c in steps] == [
             ("1", steps[0].time // 86_400_000 % 7),
@@ -100,5 +100,5 @@ def test_the_changes_of_a_host():
         }
     assert drift.latest(records)["n2"].settings == {"firmware.version": "1"}
     assert "n3" not in drift.sequences(records)
-    assert drift.latest([]) == drift.sequences(drift.changes([])) == {}
+    assert drift.latest([]) == drift.sequences(drift.configured([])) == {}
     assert drift.drift({}).hosts == 0

@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from firsttouch.errors import first_of
 from firsttouch.host.configuration import MODULE
@@ -47,16 +47,11 @@ _ADDRESS = re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b")
 
 
 class Configuration(Struct, frozen=True):
-    """The *settings* of a host at a *time* (ms since 1970), with the *provenance* of some of them."""
+    """The *settings* of a host at a *time* (ms since 1970); memory modules were read from *source*."""
 
     time: int
     settings: Mapping[str, str]
-    provenance: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def source(self) -> str:
-        """What the memory modules were read from."""
-        return self.provenance.get("memory.modules", "")
+    source: str = ""
 
 
 class Deviation(Struct, frozen=True):
@@ -117,23 +112,13 @@ class Drift(Struct, frozen=True):
 # From records to configurations
 
 
-def changes(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
-    """Return the times of all configurations, with their parameters where the host's row before has others.
-
-    *source* are records, or tables of them, or results of this function, also concatenated. The columns are host,
-    time (ms since 1970) and parameters (JSON; null for those of the row before). All times are kept: a
-    configuration of another source may be of a time between them.
-    """
+def configured(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
+    """Return the rows of records, or of a table of them, that are configurations of hosts."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     if not isinstance(source, pl.DataFrame):
         source = to_frame(record for record in source if record.check == CHECK)
-    if "check" in source.columns:
-        source = source.filter(check=CHECK, metric=METRIC, status="valid")
-        source = source.select("host", pl.col("time").dt.epoch("ms"), "parameters")
-    ordered = source.with_columns(pl.col("parameters").forward_fill()).sort("host", "time", "parameters")
-    is_new = (pl.col("parameters") != pl.col("parameters").shift().over("host")).fill_null(value=True)
-    return ordered.with_columns(parameters=pl.when(is_new).then("parameters"))
+    return source.filter(check=CHECK, metric=METRIC, status="valid").select(READ)
 
 
 def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configuration]]:
@@ -141,33 +126,38 @@ def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configu
 
     Changes of what :func:`comparable` leaves out are no changes.
     """
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    rows = configured(source).select("host", pl.col("time").dt.epoch("ms"), "parameters").sort(pl.all())
+    is_new = pl.col("parameters") != pl.col("parameters").shift().over("host")
     seen: dict[str, list[Configuration]] = {}
-    for host, time, text in changes(source).drop_nulls().iter_rows():
+    for host, time, text in rows.filter(is_new.fill_null(value=True)).iter_rows():
         now, steps = Configuration(time, *_read(text)), seen.setdefault(host, [])
-        if not steps or differences(host, steps[-1], host, now):
+        if not steps or differences(host, steps[-1], now):
             steps.append(now)
         else:
             # What can be read only now, or could be read only before, is no change either.
             settings = {**_without_modules(steps[-1].settings), **now.settings}
-            steps[-1] = Configuration(steps[-1].time, settings, now.provenance)
+            steps[-1] = Configuration(steps[-1].time, settings, now.source)
     return seen
 
 
 def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
-    """Return the newest configuration of each host; *source* as for :func:`changes`."""
+    """Return the newest configuration of each host."""
     return {host: steps[-1] for host, steps in sequences(source).items()}
 
 
 @lru_cache(maxsize=1 << 14)
-def _read(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return settings and provenance of a record's parameters. Values that are no texts are left out."""
+def _read(text: str) -> tuple[Mapping[str, str], str]:
+    """Return the settings in a record's parameters, and what memory modules were read from.
 
-    def texts(value: Any) -> Mapping[str, str]:
-        items = value.items() if isinstance(value, Mapping) else ()
-        return {name: text for name, text in items if isinstance(text, str) and text}
-
+    Values that are no texts are left out.
+    """
     parameters = json.loads(text)
-    return texts(parameters.get("settings")), texts(parameters.get("provenance"))
+    settings, provenance = (parameters.get(name) for name in ("settings", "provenance"))
+    items = settings.items() if isinstance(settings, Mapping) else ()
+    source = provenance.get("memory.modules") if isinstance(provenance, Mapping) else ""
+    return {k: v for k, v in items if isinstance(v, str) and v}, source if isinstance(source, str) else ""
 
 
 # ----------------------------------------------------------------------
@@ -199,16 +189,14 @@ def _without_modules(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in settings.items() if not name.startswith(MODULE)}
 
 
-def differences(
-    host: str, configuration: Configuration, other_host: str, other: Configuration
-) -> dict[str, tuple[str, str]]:
-    """Return the settings in which two hosts differ, with both values.
+def differences(host: str, old: Configuration, new: Configuration) -> dict[str, tuple[str, str]]:
+    """Return the settings in which two configurations of a host differ, with both values.
 
-    A setting that cannot be read on either differs in nothing. A memory module may be absent, if both hosts
-    know their modules from the same source.
+    A setting that cannot be read in either differs in nothing. A memory module may be absent, if both know the
+    modules from the same source.
     """
-    a, b = comparable(host, configuration.settings), comparable(other_host, other.settings)
-    if configuration.source == other.source:
+    a, b = comparable(host, old.settings), comparable(host, new.settings)
+    if old.source == new.source:
         slots = {name: ABSENT for name in a.keys() | b.keys() if name.startswith(MODULE)}
         a, b = slots | a, slots | b
     else:

@@ -213,7 +213,7 @@ def _causes(change: Change, configurations: Mapping[str, Sequence[Configuration]
         # A new configuration is recorded in the first session that has it.
         for old, new in itertools.pairwise(configurations[host]):
             if change.after < new.time <= change.before + GAP:
-                apart = drift.differences(host, old, host, new)
+                apart = drift.differences(host, old, new)
                 counts.update(f"{name} {a} -> {b}" for name, (a, b) in apart.items())
     common = [text for text, count in sorted(counts.items()) if 2 * count > len(hosts)]
     more = [f"{len(common) - _NAMED} more settings"] if len(common) > _NAMED else []

@@ -52,7 +52,7 @@ class Gathered(Struct, frozen=True, dict=True):
     by system and host.
 
     *unread* are unreadable files, folders and records, *hosts* those with samples, *systems* the number of records
-    of each system, and *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They
+    of each system, and *configured* those of configurations (:func:`firsttouch.judge.drift.configured`). They
     are complete once the samples have been read.
     """
 
@@ -175,15 +175,15 @@ class Gathered(Struct, frozen=True, dict=True):
         """Yield *frames*, and note their systems and their configurations."""
         for frame in frames:
             self.systems.update(dict(frame["system"].value_counts().iter_rows()))
-            self.configured.append(drift.changes(frame))
+            self.configured.append(drift.configured(frame))
             yield frame
 
     def configurations(self) -> dict[str, list[Configuration]]:
         """Return the configurations of each host, oldest first, read with the samples if these have been read."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        configured = self.configured or map(drift.changes, self.frames(drift.READ))
-        return drift.sequences(pl.concat([drift.changes(()), *configured]))
+        configured = self.configured or map(drift.configured, self.frames(drift.READ))
+        return drift.sequences(pl.concat([drift.configured(()), *configured]))
 
     def newest_configurations(self) -> dict[str, Configuration]:
         """Return the newest configuration of each host."""
