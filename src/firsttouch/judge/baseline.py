@@ -12,7 +12,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.errors import BadInput
 from firsttouch.host.host_lists import folded
 from firsttouch.judge import questions
 from firsttouch.judge.constants import (
@@ -34,10 +33,8 @@ from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.definition import System
 
 #: The lines around learnt references, by which a later run finds them.
-BEGIN = "  # Learnt by `firsttouch baseline`, which writes these lines anew: do not change them."
-END = "  # End of what was learnt."
-#: The line before the list of references, empty or not.
-_EMPTY, _LIST = "references: []", "references:"
+BEGIN = "# Learnt by `firsttouch baseline`, which writes these lines anew: do not change them.\n"
+END = "# End of what was learnt.\n"
 
 
 class Learnt(Struct, frozen=True):
@@ -173,33 +170,12 @@ def _one_for_each_part(cases: Sequence[Case]) -> list[Case]:
 
 def without(text: str) -> str:
     """Return the text of a system's file without the references that were learnt before."""
-    lines = text.split("\n")
-    if BEGIN not in lines or END not in lines:
-        return text
-    begin, end = lines.index(BEGIN), lines.index(END)
-    following = next((line for line in lines[end + 1 :] if line.strip() and line.strip()[0] != "#"), "")
-    if lines[begin - 1] == _LIST and following.strip()[:1] != "-":  # nothing else is in the list
-        lines[begin - 1] = _EMPTY
-    return "\n".join([*lines[:begin], *lines[end + 1 :]])
+    head, _, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    return head + tail if end else text
 
 
 def put(text: str, learnt: Baseline) -> str:
-    """Return the text of a system's file, :func:`without` earlier learnt references, with those of *learnt*.
-
-    Raises BadInput if the file's own references are on one line.
-    """
-    if not learnt.learnt:
-        return text
-    lines = text.rstrip("\n").split("\n")
-    if not any(line.startswith(_LIST) for line in lines):
-        lines.append(_LIST)
-    begin = next(i for i, line in enumerate(lines) if line.startswith(_LIST))
-    if (stated := lines[begin].removeprefix(_LIST).split("#")[0].strip()) not in {"", "[]"}:
-        raise BadInput(
-            "its references are on one line: write each on a separate line, so that others can be added"
-        )
-    first = [lines[begin]] if not stated else [_LIST]
-    # First in the list, indented as the others are.
-    indent = next((line.partition("- ")[0] for line in lines[begin + 1 :] if line.lstrip().startswith("- ")), "  ")
-    block = [*first, BEGIN, *(indent + reference.line() for reference in learnt.learnt), END]
-    return "\n".join([*lines[:begin], *block, *lines[begin + 1 :]]) + "\n"
+    """Return the text of a system's file with the references of *learnt* instead of earlier ones."""
+    lines = "".join(f"{reference.line()}\n" for reference in learnt.learnt)
+    return f"{without(text).rstrip()}\n{BEGIN}learnt:\n{lines}{END}"

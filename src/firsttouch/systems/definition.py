@@ -69,6 +69,8 @@ class SystemFile(Table, frozen=True):
     facts: FactsTable
     partitions: Annotated[tuple[Partition, ...], Meta(min_length=1)]
     references: tuple[dict[str, Any], ...] = ()
+    #: The references that ``firsttouch baseline`` wrote.
+    learnt: tuple[dict[str, Any], ...] = ()
     #: A host passes only if this loss (a fraction) of each of its parts would have been seen.
     sight: Annotated[float, Meta(ge=0.01, le=1.0)] | None = None
 

@@ -228,8 +228,9 @@ _Given = tuple[dict[str, Any], Reference]
 def build(document: Document, facts: Facts) -> tuple[Reference, ...]:
     """Return all references of a document that fits the schema, and note contradictions as its problems."""
     references: list[Reference] = []
-    for i, entry in enumerate(document.data.get("references", [])):
-        builder = _Builder(document, facts, i)
+    entries = [(key, i, e) for key in ("references", "learnt") for i, e in enumerate(document.data.get(key, []))]
+    for key, i, entry in entries:
+        builder = _Builder(document, facts, (key, i))
         if "table" in entry:
             references.extend(builder.from_table(document.convert(TableEntry, *builder.where)))
         else:
@@ -241,9 +242,8 @@ def build(document: Document, facts: Facts) -> tuple[Reference, ...]:
 class _Builder:
     """Makes references of one entry of a file's list."""
 
-    def __init__(self, document: Document, facts: Facts, index: int) -> None:
-        self.document, self.facts = document, facts
-        self.where: Where = ("references", index)
+    def __init__(self, document: Document, facts: Facts, where: Where) -> None:
+        self.document, self.facts, self.where = document, facts, where
 
     def problem(self, reason: str, *where: str | int) -> None:
         self.document.problem(reason, *self.where, *where)
