@@ -4,7 +4,9 @@
 Commands are the lines of blocks that are indented by four spaces, and of blocks ```console that begin with ``$ ``.
 A block of another language whose first line is ``# FILE`` or ``# append to FILE`` is that file. The comment
 ``<!-- not run: REASON -->`` before a block says why its commands are not run. A block ```text directly after a
-block ```console with one command shows the output of that command.
+block ```console with one command shows lines that the command prints. The comment ``<!-- differs: GB/s, date -->``
+before it names what differs between runs: numbers before a unit, or a kind of text in DIFFERING. A message that
+another test compares has ``<!-- compared in unit/test_NAME.py -->``.
 """
 
 from __future__ import annotations
@@ -25,21 +27,40 @@ def name(page: Path) -> str:
 
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_OUTPUT = re.compile(r"\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OUTPUT = re.compile(r"\s*(?:<!-- differs: ([^>]+?) -->\s*)?^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
 _MARK = re.compile(r"<!-- not run: ([^>]+?) -->\s*\Z")
 _FILE = re.compile(r"# (append to )?([\w./-]+\.\w+)\n(.*)\Z", re.DOTALL)
+#: What may differ between two runs of a command, besides numbers.
+DIFFERING = {
+    "date": r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}",
+    "PUs": r"PUs? [\d,-]+",
+    "hash": r"\b[0-9a-f]{8,}\b",
+    "scenario": r"\b\d+x\d+-\w+(?:\+[\w-]+)*",
+}
 
 
 @dataclass(frozen=True)
 class Command:
-    """One line of a shell; *reason* says why it is not run (empty: it is), *output* is what the page shows."""
+    """One line of a shell; *reason* says why it is not run (empty: it is)."""
 
     page: Path
     line: int
     text: str
     reason: str = ""
+    #: The lines that the page shows, and what differs in them between runs.
     output: str = ""
+    differs: tuple[str, ...] = ()
+
+    def unprinted(self, printed: str) -> list[str]:
+        """Return the lines that the page shows and the command did not print."""
+        lines = self._comparable(printed)
+        return [line for line in self._comparable(self.output) if line not in lines]
+
+    def _comparable(self, text: str) -> list[str]:
+        for kind in self.differs:
+            text = re.sub(DIFFERING.get(kind, rf"[\d.]*\d(?= ?{re.escape(kind)})"), kind, text)
+        return text.splitlines()
 
     @property
     def place(self) -> str:
@@ -78,7 +99,9 @@ def _read(page: Path, text: str) -> Iterator[Command | Written]:
             first = text.count("\n", 0, start) + 1 + (language == "console")
             for line, typed in enumerate(body.splitlines(), start=first):
                 if command := _command(typed, language):
-                    yield Command(page, line, command, mark[1] if mark else "", shown[1] if shown else "")
+                    differs, output = shown.groups(default="") if shown else ("", "")
+                    kinds = tuple(filter(None, differs.split(", ")))
+                    yield Command(page, line, command, mark[1] if mark else "", output, kinds)
         elif file := _FILE.match(body):
             yield Written(file[2], file[3], bool(file[1]))
 

@@ -32,7 +32,7 @@ def html(name: str) -> str:
 def ranks() -> Ranks:
     """Return the hosts of the simulated fleet, compared with each other."""
     table = samples_table.of_records(simulated.records())
-    return Ranks(judged(table, Undescribed("example"), missing=simulated.MISSING))
+    return Ranks(judged(table, Undescribed("rome"), missing=simulated.MISSING))
 
 
 def _map() -> Sequence[Block]:
@@ -42,7 +42,7 @@ def _map() -> Sequence[Block]:
 def _timeline() -> Sequence[Block]:
     records = [*simulated.records(), *simulated.records(simulated.AFTER, updated=True)]
     table = samples_table.of_records(records)
-    changes = judge_history.changes(judged(table, Undescribed("example")))
+    changes = judge_history.changes(judged(table, Undescribed("rome")))
     return history.of_fleet(changes[:_SHOWN]).blocks
 
 

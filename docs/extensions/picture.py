@@ -43,7 +43,7 @@ _HOSTS = {
 _ALIGNERS = {"bowtie2": "Bowtie2", "bwa-mem": "BWA-MEM", "gem": "GEM", "snap": "SNAP"}
 _ROW, _TIMES, _SCENARIOS = 21, 58, 650
 _COMMANDS = (
-    "firsttouch validate --system example results/new-hosts",
+    "firsttouch validate --system rome results/new-hosts",
     "firsttouch plan --aligner bwa-mem --index-size 5.1GB --xml docs/examples/opteron.xml 8x8-bound",
 )
 #: The size of the report's picture (px), whose text wraps as on a screen.
@@ -79,7 +79,7 @@ def speedups() -> str:
 def report() -> str:
     """Return the page of eight hosts: its title, its card, the bad hosts, and the map of hosts and metrics."""
     with _example() as folder:
-        findings = judged(samples_table.of_records(_records()), definition.load("example"))
+        findings = judged(samples_table.of_records(_records()), definition.load("rome"))
         time = datetime.datetime.fromisoformat(f"{simulated.BEFORE[-1]}T18:00:00+00:00")
         fleet_pages.build([findings], folder, generated=time)
         page = (folder / "index.html").read_text(encoding="utf-8")
@@ -130,10 +130,10 @@ def _printed(command: str) -> list[str]:
 def _example() -> Iterator[Path]:
     """Yield a folder, the current one meanwhile, with the system and the records of the tutorial."""
     tutorial = (DOCS / "tutorials" / "eight-hosts.md").read_text(encoding="utf-8")
-    (system,) = re.findall(r"^# reframe/systems/example\.yaml\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
+    (system,) = re.findall(r"^# reframe/systems/rome\.yaml\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         folder = Path(name)
-        (folder / "example.yaml").write_text(system, encoding="utf-8")
+        (folder / "rome.yaml").write_text(system, encoding="utf-8")
         (folder / "docs").symlink_to(DOCS)
         records = folder / "results" / "new-hosts" / "records.jsonl"
         records.parent.mkdir(parents=True)

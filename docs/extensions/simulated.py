@@ -78,7 +78,7 @@ def _record(host: int, metric: Metric, bank: int, time: str, elapsed: float, *, 
         status="invalid" if misplaced else "valid",
         reason="41 % of the pages lie on other banks" if misplaced else "",
         host=_name(host),
-        system="example",
+        system="rome",
         time=time,
     )
 

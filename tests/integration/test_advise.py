@@ -9,6 +9,7 @@ import sys
 import pytest
 from tests.factories.held_programs import python_wait
 
+import documented
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 
@@ -68,10 +69,12 @@ def test_advice_holds_together_and_can_be_followed(run_here, many, tmp_path, scr
 
 
 def test_advice_as_text(run_here, many, scratch):
-    done = run_here("advise", *many[:4], "--budget=0.4", "--", "-Y", TMPDIR=scratch)
+    done = run_here("advise", *many[:4], "--budget=1", "--", "-Y", TMPDIR=scratch)
     assert done.returncode == 0, done
     assert all(name in done.stdout for name in NAMES)
-    assert "recommended" in done.stdout
+    tutorial = documented.ROOT / "docs" / "tutorials" / "bwa-mem.md"
+    (shown,) = [c for c in documented.commands(tutorial) if c.output and "--budget 1" in c.text]
+    assert shown.unprinted(done.stderr + done.stdout) == [], done.stderr + done.stdout
 
 
 def test_an_aligner_that_breaks(run_here, many, stand_in, scratch):

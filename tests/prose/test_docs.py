@@ -27,7 +27,7 @@ _MESSAGE = re.compile(r"^### (?:`([^`]+)`|`` (.+?) ``)$", re.MULTILINE)
 _CREATED = (
     *("reports/out", "reframe/systems/NAME.yaml", "datasets/NAME.toml"),
     *("src/firsttouch/genomics/aligners/NAME.toml", "reframe/nearest.py", "reframe/systems/lab.yaml"),
-    *("reframe/systems/rome.yaml", "reframe/systems/example.yaml", "reframe/systems/myhosts.yaml"),
+    *("reframe/systems/rome.yaml", "reframe/systems/myhosts.yaml"),
 )
 
 
@@ -44,6 +44,24 @@ def test_a_message_that_is_explained_is_in_the_source(message: str) -> None:
 def test_messages_about_missing_programs_are_explained() -> None:
     assert len(messages()) > 25
     assert sum("on PATH" in m or "is not there" in m or "cannot be" in m for m in messages()) > 5
+
+
+@pytest.mark.parametrize("page", documented.PAGES, ids=documented.name)
+def test_each_output_is_compared_with_what_is_printed(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    outputs = {command.output for command in documented.commands(page)}
+    for test, output in re.findall(
+        r"(?:<!-- compared in (\S+) -->\n)?^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    ):
+        strings = source(ROOT / "tests" / test).strings if test else []
+        for line in output.splitlines():
+            assert output in outputs or any(_shows(string, line) for string in strings), line
+
+
+def _shows(string: str, line: str) -> bool:
+    """Return whether a string of a test contains a line, or is most of it without what is filled in."""
+    is_most = len(string.replace("…", "")) > len(line) / 2
+    return line in string or (is_most and bool(re.search(".+".join(map(re.escape, string.split("…"))), line)))
 
 
 @pytest.mark.parametrize("page", documented.PAGES, ids=documented.name)
@@ -122,7 +140,7 @@ def test_a_host_is_followed_by_hand_with_the_numbers_of_its_verdict(monkeypatch:
     for check, row in (("bandwidth", "copy"), ("contention", "total")):
         values = [r.value for r in records if (r.host, r.check, r.parameters["bank"]) == ("cn07", check, 1)]
         assert f"| {row}, GB/s | {' | '.join(f'{value:.2f}' for value in values)} |" in text
-    findings = judged(samples_table.of_records(records, "example"), Undescribed("example"))
+    findings = judged(samples_table.of_records(records, "rome"), Undescribed("rome"))
     answers = explain(findings, findings.number["cn07"])
     (bad,) = [a for a in answers if (a.part, a.kind) == ("memory of bank 1", "bandwidth")]
     (latency,) = [a for a in answers if (a.part, a.kind) == ("memory of bank 1", "latency")]

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import asdict
 from slurm_site import Site
 
+import documented
 from factories import held_programs, mpi
 from factories.processes import write_program
 from firsttouch import paths
@@ -41,6 +42,8 @@ def srun(
 
 def results(done: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
     """Return the tasks and hosts that report a verified placement."""
+    (shown,) = [c for c in documented.commands(documented.ROOT / "docs" / "howto" / "any-program.md") if c.output]
+    assert shown.unprinted(done.stderr) == []
     line = r"^firsttouch: task (\d) on (\w+), PU.*: 2x\d+-bound: .* s, placement verified$"
     return sorted((int(task), host) for task, host in re.findall(line, done.stderr, re.MULTILINE))
 

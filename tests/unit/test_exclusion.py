@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import documented
 from firsttouch.fleet import actions, exclusion, site_settings
 from firsttouch.fleet.actions import Actions
 
@@ -21,12 +22,12 @@ def site(tmp_path, monkeypatch, stand_in):
     monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
     (tmp_path / "site").mkdir()
 
-    def verdict(host, word, age=60.0, system="s"):
+    def verdict(host, word, age=60.0, system="s", reason=""):
         log = tmp_path / "out" / "verdicts" / "log" / f"{host}.jsonl"
         log.parent.mkdir(parents=True, exist_ok=True)
         line = {"time": time.time() - age, "host": host, "system": system, "verdict": word}
         with log.open("a") as file:
-            file.write(json.dumps({**line, "reason": f"copy of {host}", "source": "c"}) + "\n")
+            file.write(json.dumps({**line, "reason": reason or f"copy of {host}", "source": "c"}) + "\n")
 
     return verdict
 
@@ -73,6 +74,16 @@ def test_hosts_that_are_held_or_drained_are_listed_and_released_ones_are_not(sit
     journal.end(journal.begin("release", "n2", hand=True))
     journal.end(journal.begin("drain", "n3", reason="copy"))
     assert listed() == {"n1": "held", "n3": "drained"}
+
+
+def test_the_manual_shows_what_is_printed(site, run_cli):
+    bank, link = "memory of bank 1: bandwidth 25.0 %", "link from NUMA 0 to bank 3: latency 4.1 %"
+    site("n3", "fail", 0.4 * 86400, "amd-opteron", f"{bank} worse than its siblings")
+    site("n7", "suspect", 6.2 * 86400, "amd-opteron", f"{link} worse than its siblings")
+    shown = [c for c in documented.commands(documented.ROOT / "docs" / "howto" / "fleet.md") if c.output]
+    assert len(shown) == 2
+    for command in shown:
+        assert command.unprinted(run_cli(*command.text.split()[1:]).out) == []
 
 
 def test_the_command_prints_what_sbatch_takes_and_why(site, run_cli):
