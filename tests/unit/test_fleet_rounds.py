@@ -15,7 +15,7 @@ from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, now
 from firsttouch.execution import slurm
 from firsttouch.fleet import measuring
-from firsttouch.fleet.measuring import JobJudge, Spent, spent
+from firsttouch.fleet.measuring import JobJudge, cost_text
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import samples_table
@@ -74,7 +74,7 @@ class Ended(NamedTuple):
 
     verdicts: Sequence[HostVerdict]
     verdict: HostVerdict
-    spent: Spent
+    cost: str
     speaks: bool
     stands_for: Sequence[str]
 
@@ -128,7 +128,7 @@ class Job:
     def ended(self, runner):
         """Return how a host ended the job."""
         outcome, judge = runner.outcome, self.judges[runner.host]
-        cost = spent(judge.verdicts, outcome.seconds, outcome.limit)
+        cost = cost_text(judge.verdicts, outcome.seconds, outcome.limit)
         return Ended(judge.verdicts, judge.verdict, cost, outcome.speaks, outcome.stands_for)
 
 
@@ -152,7 +152,7 @@ def test_a_job_of_new_hosts_measures_until_the_bad_one_fails(campaign, monkeypat
     assert bad.count("latency-0") <= bad.count("bandwidth-1")
     # The siblings know what is normal from as many repetitions.
     assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {bad.count("bandwidth-1")}
-    text = outcomes["n1"].spent.text()
+    text = outcomes["n1"].cost
     assert "repetitions of each metric in " in text
     assert text.endswith("; nothing is undecided")
 
@@ -169,7 +169,7 @@ def test_no_more_than_the_wanted_repetitions_are_made(campaign, monkeypatch):
     outcome = job.run()["n1"]
     assert words(outcome)["n3"] in {"undecided", "suspect"}
     assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {2}
-    assert "; at most 2 repetitions are made; still undecided: n3: copy" in outcome.spent.text()
+    assert "; at most 2 repetitions are made; still undecided: n3: copy" in outcome.cost
 
 
 def test_hosts_that_cannot_be_compared_are_not_measured_again_in_vain(campaign, monkeypatch):
@@ -179,7 +179,7 @@ def test_hosts_that_cannot_be_compared_are_not_measured_again_in_vain(campaign, 
     outcome = job.run()["n1"]
     assert set(words(outcome).values()) == {"undecided"}
     assert max(steps.count("bandwidth-1") for steps in job.measured.values()) < 4
-    assert "; still undecided: " in outcome.spent.text()
+    assert "; still undecided: " in outcome.cost
 
 
 @pytest.mark.parametrize("host", ["n2", "n1"])
@@ -308,7 +308,7 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
             runner.decide(judge)
         assert clock.now - 1000 <= 60 * max(minutes, 2)
         assert job.measured["n1"].count("bandwidth-1") == repetitions
-        text = spent(judge.verdicts, runner.outcome.seconds, runner.outcome.limit).text()
+        text = cost_text(judge.verdicts, runner.outcome.seconds, runner.outcome.limit)
         late = "; the job has too little time left; " in text
         assert late == (repetitions < 5)
 

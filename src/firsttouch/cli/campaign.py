@@ -26,7 +26,7 @@ from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import coloured, say
 from firsttouch.fleet import drain
-from firsttouch.fleet.measuring import JobJudge, spent
+from firsttouch.fleet.measuring import JobJudge, cost_text
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge.constants import MOST_REPETITIONS
@@ -169,8 +169,7 @@ def conclude(campaign: Campaign, outcome: Outcome, judge: JobJudge, *, collects:
     """Collect if no other job measures, and print the verdicts of a run, or its JSON document."""
     document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
     if judge.verdict:
-        cost = spent(judge.verdicts, outcome.seconds, outcome.limit)
-        document |= {"verdict": judge.verdict.to_dict(), "spent": cost.to_dict()}
+        document["verdict"] = judge.verdict.to_dict()
     if collects:
         from firsttouch.report import campaign_report  # noqa: PLC0415 - loads templates and figures
 
@@ -197,7 +196,7 @@ def _status(
         status = max(status, _drain([own], campaign, judge.fleet))
     if outcome.speaks:
         _conclude(judge.verdicts, strict=strict)
-        say(f"firsttouch: {spent(judge.verdicts, outcome.seconds, outcome.limit).text()}")
+        say(f"firsttouch: {cost_text(judge.verdicts, outcome.seconds, outcome.limit)}")
     return status
 
 

@@ -225,42 +225,25 @@ def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str
 # The cost of a job
 
 
-class Spent(Struct, frozen=True):
-    """What the verdicts of a job cost, and what they leave open."""
+def cost_text(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> str:
+    """Return the last line of a job: its repetitions and *seconds*, and the cases that it leaves undecided.
 
-    seconds: float
-    #: The fewest and the most repetitions of a metric.
-    repetitions: tuple[int, int]
-    #: Why no more repetitions were made, "" if they would decide nothing.
-    limit: str
-    #: The undecided and suspect cases of each host, in words, the surest first.
-    undecided: Mapping[str, Sequence[str]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**asdict(self), "limit": self.limit if self.undecided else ""}
-
-    def text(self) -> str:
-        """Return the last line of a job."""
-        fewest, most = self.repetitions
-        times = f"{text_range(str(fewest), str(most))} repetition{'s' if most != 1 else ''} of each metric"
-        times += f" in {number(self.seconds / 60)} min"
-        if not self.undecided:
-            return f"{times}; nothing is undecided"
-        named = [f"{host}: {case}" for host, cases in self.undecided.items() for case in cases[:1]][:_NAMED]
-        count = sum(map(len, self.undecided.values()))
-        others = [f"{count - len(named)} more"] if count > len(named) else []
-        why = [self.limit] if self.limit else []
-        return "; ".join([times, *why, f"still undecided: {'; '.join([*named, *others])}"])
-
-
-def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
-    """Return what the *verdicts* of a job cost; see :class:`Spent`."""
+    *limit* is why no more repetitions were made, "" if they would decide nothing.
+    """
     counts = [len(f.values) for v in verdicts for f in v.findings if f.evidence is not None] or [1]
-    titles = {}
+    fewest, most = min(counts), max(counts)
+    times = f"{text_range(str(fewest), str(most))} repetition{'s' if most != 1 else ''} of each metric"
+    times += f" in {number(seconds / 60)} min"
+    open_cases: dict[str, list[str]] = {}
     for verdict in verdicts:
         findings = worst_first(f for f in verdict.findings if f.verdict in {"undecided", "suspect"})
         nothing = ([*verdict.blind] or ["nothing was judged"]) if verdict.verdict == "undecided" else []
         if cases := [f.case.title for f in findings] or nothing:
-            titles[verdict.host] = cases
-    return Spent(seconds, (min(counts), max(counts)), limit, titles)
+            open_cases[verdict.host] = cases
+    if not open_cases:
+        return f"{times}; nothing is undecided"
+    named = [f"{host}: {cases[0]}" for host, cases in open_cases.items()][:_NAMED]
+    count = sum(map(len, open_cases.values()))
+    others = [f"{count - len(named)} more"] if count > len(named) else []
+    why = [limit] if limit else []
+    return "; ".join([times, *why, f"still undecided: {'; '.join([*named, *others])}"])
