@@ -4,9 +4,12 @@ import bz2
 import gzip
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+from firsttouch.errors import BadInput
+from firsttouch.genomics import fastq
 from hostile import Case
 
 GOOD = b"@r1\nACGT\n+\nIIII\n@r2\nGGCA\n+\nIIII\n"
@@ -103,7 +106,6 @@ def special(folder):
 
 
 RUN = ["run", "1x-default", "--aligner", "bwa-mem", "--index", "idx", "--reads", "r.fq", "-o", "out.sam"]
-CHECK = ["data", "reads", "r.fq"]
 GET = ["data", "get", "set"]
 NEEDS_BWA = pytest.mark.skipif(not shutil.which("bwa"), reason="no bwa")
 SETS = {"FIRSTTOUCH_DATASETS": "sets"}
@@ -120,24 +122,6 @@ HANDED_IN = {**{n: GOOD + bad for n, (bad, _) in SOME.items()}, **{n: data for n
 UNUSABLE = r"r\.fq: unusable FASTQ|r\.fq: .*gzip|r\.fq: .*no reads"
 
 CASES = [
-    *(Case(f"{n}", CHECK, 2, says, {"r.fq": GOOD + bad}) for n, (bad, says) in BAD.items()),
-    *(
-        Case(f"{n}, gzip", CHECK, 2, says, {"r.fq": gzip.compress(GOOD + bad, mtime=0)})
-        for n, (bad, says) in SOME.items()
-    ),
-    *(
-        Case(f"{n}, CR LF", [*CHECK, "--json"], 2, says, {"r.fq": (GOOD + bad).replace(b"\n", b"\r\n")})
-        for n, (bad, says) in SOME.items()
-    ),
-    *(Case(n, CHECK, 2, says, {"r.fq": data}) for n, (data, says) in FILES.items()),
-    *(
-        Case(f"pair: {n}", [*CHECK, "m.fq"], 2, says, {"r.fq": mate_1, "m.fq": mate_2})
-        for n, (mate_1, mate_2, says) in PAIRS.items()
-    ),
-    Case("one file for both mates", [*CHECK, "r.fq"], 2, "file of mate 1 again", {"r.fq": GOOD}),
-    Case("interleaved, odd", [*CHECK, "--interleaved"], 2, "has no mate|no pair", {"r.fq": GOOD}),
-    Case("three files", [*CHECK, "r.fq", "r.fq"], 2, "3 read files", {"r.fq": GOOD}),
-    *(Case(f"a {name}", [*CHECK[:2], name], 2, says, special) for name, says in NO_READS.items()),
     *(
         Case(f"dataset: {n}", GET, 2, says, {"sets/set.toml": text}, environment=SETS)
         for n, (text, says) in MANIFESTS.items()
@@ -169,8 +153,45 @@ RUNS = [
 ]
 
 
-def test_the_good_file_is_taken(hostile):
-    hostile(Case("good", ["data", "reads", "r.fq"], 0, "reads +2", {"r.fq": GOOD}))
+#: The content of files r.fq and m.fq -> a pattern of the message.
+UNREADABLE = [
+    *(({"r.fq": GOOD + bad}, says) for bad, says in BAD.values()),
+    *(({"r.fq": gzip.compress(GOOD + bad, mtime=0)}, says) for bad, says in SOME.values()),
+    *(({"r.fq": (GOOD + bad).replace(b"\n", b"\r\n")}, says) for bad, says in SOME.values()),
+    *(({"r.fq": data}, says) for data, says in FILES.values()),
+    *(({"r.fq": mate_1, "m.fq": mate_2}, says) for mate_1, mate_2, says in PAIRS.values()),
+]
+
+
+@pytest.mark.parametrize(("files", "says"), UNREADABLE)
+def test_the_check_of_reads_names_the_fault_in_one_line(tmp_path, monkeypatch, files, says):
+    monkeypatch.chdir(tmp_path)
+    for name, data in files.items():
+        Path(name).write_bytes(data)
+    with pytest.raises(BadInput, match=says) as caught:
+        fastq.inspect([Path(name) for name in files])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NO_READS)
+def test_what_is_no_file_of_reads(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    special(tmp_path)
+    with pytest.raises(BadInput, match=NO_READS[name]):
+        fastq.inspect([Path(name)])
+
+
+def test_a_number_of_files_that_are_no_reads(tmp_path):
+    (tmp_path / "r.fq").write_bytes(GOOD)
+    file = tmp_path / "r.fq"
+    assert fastq.inspect([file]).records == 2
+    for files, interleaved, says in (
+        ([file, file], False, "file of mate 1 again"),
+        ([file], True, "has no mate|no pair"),
+        ([file] * 3, False, "3 read files"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            fastq.inspect(files, interleaved=interleaved)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

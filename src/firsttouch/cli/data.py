@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch data``: the references and reads of the benchmarks, their indexes, and FASTQ files."""
+"""``firsttouch data``: the references and reads of the benchmarks, and their indexes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
-from tabulate import tabulate
 
 from firsttouch import paths
 from firsttouch.cli import options
@@ -19,8 +18,6 @@ from firsttouch.datasets import fetch, manifest
 from firsttouch.execution import progress
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
-from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.units import format_bytes
 
 EXAMPLES = """\
@@ -30,8 +27,6 @@ EXAMPLES = """\
   firsttouch data get gcat --from gcat_100bp_se.fq.gz
   firsttouch data verify lambda --json
   firsttouch data index --aligner bwa-mem --dataset lambda
-  firsttouch data reads r1.fq.gz r2.fq.gz
-  firsttouch data reads --interleaved pairs.fq --batch-bases 10000000 --json
 
 Datasets are stored in FIRSTTOUCH_DATA, or in datasets/store of the checkout. Repeat the command to continue an
 interrupted download."""
@@ -51,13 +46,6 @@ def register(subparsers: options.Subparsers) -> None:
     getting.add_argument("--from", dest="from_files", nargs="+", type=Path, default=(), metavar="FILE", help=files)
     indexing = add_action("index", "build an aligner's index of a dataset, once, and print its prefix", _index)
     options.add(indexing, "--aligner", "--dataset", required=True)
-    checking = add_action("reads", "check every record of FASTQ files, and count reads and bases", _reads)
-    files = "FASTQ, plain or gzip; or a pair"
-    checking.add_argument("files", nargs="+", type=Path, metavar="FILE", help=files)
-    interleaved = "the pairs are in one file"
-    checking.add_argument("--interleaved", action="store_true", help=interleaved)
-    batches = "count batches of this size as well"
-    checking.add_argument("--batch-bases", type=options.bases, default=0, metavar="BASES", help=batches)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -165,30 +153,3 @@ def _index(args: argparse.Namespace) -> int:
     else:
         print(prefix)
     return 0
-
-
-def _reads(args: argparse.Namespace) -> int:
-    """Print what the files hold."""
-    reads = inspect(args.files, BatchRule(args.batch_bases), interleaved=args.interleaved, say=say)
-    if args.json:
-        options.print_json(_reads_document(reads))
-        return 0
-    rows = [("pairs" if reads.paired else "reads", reads.records), ("bases", reads.bases)]
-    if args.batch_bases:
-        rows.append(("batches", reads.batches.count))
-    print(tabulate(rows, tablefmt="plain", intfmt=","))
-    for layout in reads.layouts:
-        print(f"{layout.file.path}: {', '.join(layout.notes) or 'plain'}")
-    return 0
-
-
-def _reads_document(reads: Reads) -> dict[str, object]:
-    return {
-        "files": [{"file": str(lay.file.path), "layout": lay.notes} for lay in reads.layouts],
-        "paired": reads.paired,
-        "interleaved": reads.interleaved,
-        "records": reads.records,
-        "bases": reads.bases,
-        "batches": reads.batches.count,
-        "as_is": reads.as_is,
-    }

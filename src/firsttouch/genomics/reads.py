@@ -137,20 +137,9 @@ class Layout(Struct, frozen=True, eq=False):
     longest: int
 
     @property
-    def notes(self) -> list[str]:
-        """How the file differs from plain FASTQ."""
-        differences = {
-            "gzip": self.file.gzipped,
-            "CR LF": self.crlf,
-            "no newline at the end": self.unended,
-            "blank lines at the end": self.blank,
-        }
-        return [note for note, applies in differences.items() if applies]
-
-    @property
     def as_is(self) -> bool:
         """Whether every aligner can read the file itself (not all of them decompress gzip)."""
-        return not self.notes
+        return not (self.file.gzipped or self.crlf or self.unended or self.blank)
 
 
 def template_name(name: bytes) -> bytes:
