@@ -45,7 +45,7 @@ BENCHMARK = Benchmark(_measure, frozenset({"banks"}), ("touch",), validates=Fals
 """
 SHOWING = """
 from firsttouch.report.aspect import Aspect, Chart, Result
-from firsttouch.report.document import Table, Tile
+from firsttouch.report.document import Table
 from firsttouch.report.model import Absent
 
 CHECK = "first_touch"
@@ -60,7 +60,6 @@ def aspect(view):
     return Aspect(
         [Result("first touch", record) for record in records],
         [chart],
-        tile=Tile("A fault", "0.5 us"),
     )
 """
 
@@ -115,7 +114,6 @@ def test_it_is_reported_in_a_section_with_headlines(records, tmp_path):
     assert "Faults of all banks" in section
     assert "Banks with a fault" in section
     assert "Short is good." in section
-    assert "A fault" in page.split("</section>")[0]
     assert "Counters and other metrics" not in page
     (host,) = json.loads((tmp_path / "summary.json").read_text())["hosts"]
     assert [line["label"] for line in host["headlines"]] == ["first touch"] * 2

@@ -1,37 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results in large letters, and what a report says where a value would mislead."""
+"""What a report says where a value would mislead."""
 
 import pytest
 from msgspec.structs import replace
 
 from factories.host_records import KIB, MIB, Machine
-from firsttouch.report import model
-from firsttouch.report.aspects import contention, latency
+from firsttouch.report.aspects import latency
 from firsttouch.report.aspects.latency import Curve, by_level
 
 CACHES = [("L1d", 32 * KIB), ("L2", MIB), ("L3", 32 * MIB)]
-
-
-@pytest.mark.parametrize(
-    ("rates", "value", "note"),
-    [
-        ({1: 10.0, 8: 2.5}, "2.50 GB/s", "with 8 threads; 25.0 % of what it has alone; 20 GB/s in total"),
-        ({2: 10.0, 8: 5.0}, "5 GB/s", "with 8 threads; 50.0 % of what 2 threads have; 40 GB/s in total"),
-        ({4: 5.0}, "", ""),
-        ({1: 0.0, 8: 2.5}, "", ""),
-        ({}, "", ""),
-    ],
-)
-def test_contention_is_a_bandwidth(rates, value, note):
-    records = [
-        replace(r, samples=(rate * (threads if r.metric == contention.TOTAL else 1),))
-        for r in Machine(1, 1).contention()
-        for threads, rate in rates.items()
-        for r in [replace(r, parameters={**r.parameters, "threads": threads})]
-    ]
-    (view,) = model.split(records or Machine(1, 1).latency(), (), None)
-    tile = contention.aspect(view).tile
-    assert (tile and (tile.value, tile.note)) == ((value, note) if value else None)
 
 
 def curve(**ns_at):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.benchmarks.measure import WIDE
@@ -18,7 +18,7 @@ from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case, grouped
 from firsttouch.records.catalogue import Check
 from firsttouch.records.schema import Record
-from firsttouch.report.document import Cell, Entry, Panel, Table, Tile
+from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying
 from firsttouch.report.text import clean, plain, span
 from firsttouch.units import number, percent, quantity
@@ -66,8 +66,7 @@ class Chart(Struct, frozen=True):
     """A figure before it is drawn: *how* to read it, what it *shows* (sentences) and how it was *measured*.
 
     *key* is unique among the charts of a host. *panels* are the drawings by their headings; without any, the page
-    has a line. *descriptions* say what a panel shows to readers who do not see it (default: all that the figure
-    shows).
+    has a line.
     """
 
     key: str
@@ -77,16 +76,14 @@ class Chart(Struct, frozen=True):
     measured: str = ""
     panels: Mapping[str, Draw] = {}
     tables: Sequence[Table] = ()
-    descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 class Aspect(Struct, frozen=True):
-    """What the records of a host say about one aspect: charts may be *absent*, and the card may have a *tile*."""
+    """What the records of a host say about one aspect: charts may be *absent*."""
 
     results: Sequence[Result] = ()
     charts: Sequence[Chart] = ()
     absent: Sequence[Absent] = ()
-    tile: Tile | None = None
 
 
 # ----------------------------------------------------------------------

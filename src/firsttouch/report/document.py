@@ -193,16 +193,8 @@ class Listing(Block, frozen=True):
     numbered: bool = False
 
 
-class Tile(Struct, frozen=True):
-    """A result in large letters on the card of a host or a fleet."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
 class Card(Block, frozen=True):
-    """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
+    """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged) and *warnings*.
 
     *answer* stands in place of the verdict of a host that nothing judged. *lines* say why, what is recommended and
     what to do next, each after its name. *key* is unique in the page. *facts* state what was measured, and when.
@@ -212,7 +204,6 @@ class Card(Block, frozen=True):
     title: str
     word: str
     lines: Mapping[str, Text]
-    tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()
     facts: Sequence[str] = ()
     answer: str = ""
@@ -242,7 +233,7 @@ class Fold(Block, frozen=True):
 
 
 class Group(Block, frozen=True):
-    """Blocks that belong together; *kind* is the class in HTML (hosts, tables)."""
+    """Blocks that belong together; *kind* is the class in HTML (hosts, results)."""
 
     kind: str
     blocks: Sequence[Block]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -334,7 +334,7 @@ def _host_section(report: _Report, host: _Host, *, is_single: bool) -> Section:
             )
             for check, charts in drawn.items()
         ),
-        *([Section("More results", [Group("hosts", lines)], f"{view.key}-more")] if lines else []),
+        *([Section("More results", [Group("results", lines)], f"{view.key}-more")] if lines else []),
         Section("Details", _details(view, report.references), f"{view.key}-details"),
     ]
     place = Paragraph(f"System {view.system}, partition {view.partition}.", "small")
@@ -354,15 +354,7 @@ def _older(view: HostView) -> list[Block]:
 
 
 def _details(view: HostView, references: References | None) -> list[Block]:
-    """Return the tables of what no figure shows."""
-    placements, software = tables.placements(view), tables.software(view)
-    blocks: Iterable[Block | None] = (
-        tables.references(view, references),
-        tables.configuration(view),
-        tables.others(view),
-        Fold(f"{placements.caption} ({count(len(placements.rows), 'instance')})", [placements])
-        if placements
-        else Paragraph("No record has a placement.", "small"),
-        software or Paragraph("No record has software versions.", "small"),
-    )
-    return [block for block in blocks if block is not None]
+    """Return the folded tables of what no figure shows."""
+    of_view = (tables.configuration, tables.others, tables.placements, tables.software)
+    shown = filter(None, (tables.references(view, references), *(table(view) for table in of_view)))
+    return [Fold(f"{table.caption} ({count(len(table.rows), 'row')})", [table]) for table in shown]

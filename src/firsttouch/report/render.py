@@ -78,7 +78,7 @@ def figure(view: HostView, chart: Chart) -> Figure:
                 name=f"{name}-{position}",
                 title=": ".join(filter(None, (chart.title, heading))),
                 heading=heading,
-                description=chart.descriptions.get(heading) or " ".join(chart.shows),
+                description=" ".join(chart.shows),
             )
             for position, (heading, draw) in enumerate(chart.panels.items(), start=1)
         ),

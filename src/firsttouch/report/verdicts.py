@@ -125,7 +125,9 @@ def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
     first = deciding(verdict.expected)
     if first is None:
         return ["Measure both: ", Span("firsttouch characterize", "code"), "."]
-    return f"{first.needs[:1].upper()}{first.needs[1:]}." if first.needs else _NEXT["pass"]
+    if first.needs:
+        return f"{first.needs[0].upper()}{first.needs[1:]}."
+    return _NEXT["undecided" if first.answer == "unknown" else "pass"]
 
 
 def answered(verdict: HostVerdict) -> str:
@@ -172,7 +174,6 @@ def card_of_host(
         word=_LIKE.get(stated, verdict.verdict if verdict else ""),
         answer=stated,
         lines={name: text for name, text in named.items() if text},
-        tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
         warnings=_warnings(view, aspects, problems),
         facts=_facts(view),
     )

@@ -18,7 +18,6 @@ from firsttouch.report.aspect import (
     FEWEST_DRAWN,
     Aspect,
     Chart,
-    Draw,
     Result,
     measured,
     metric_title,
@@ -29,7 +28,7 @@ from firsttouch.report.aspect import (
     way_of,
 )
 from firsttouch.report.aspects import topology
-from firsttouch.report.document import Cell, Entry, Table, Tile
+from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import nodes, span, times
@@ -62,19 +61,22 @@ def aspect(view: HostView) -> Aspect:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     kernels = dict.fromkeys((*KERNELS, *(m.kernel for w in ways for m in w.matrices)))
     charts = [_chart(f"bandwidth-{position}", view, way) for position, way in enumerate(drawn(ways), start=1)]
-    return Aspect(
-        [_result(view, *fastest) for kernel in kernels if (fastest := best_local(ways, kernel))],
-        charts,
-        tile=_tile(view, ways),
-    )
+    stands = _standing(ways)
+    results = [
+        _result(view, *fastest[1:], fastest[0].name, is_detail=fastest != stands)
+        for kernel in kernels
+        if (fastest := best_local(ways, kernel))
+    ]
+    return Aspect(results, charts)
 
 
-def _result(view: HostView, way: Variant, matrix: Matrix, cell: Pair) -> Result:
+def _result(view: HostView, matrix: Matrix, cell: Pair, way: str = "", *, is_detail: bool = False) -> Result:
     (place, _), record = cell
     remote = matrix.worst_remote()
     worst = f"worst remote {value(remote[1])}, {_pair(remote)}{_less(record, remote[1])}" if remote else ""
-    parts = (_where(matrix, place), worst, way.name, topology.of_theory(view, record), others_text(view, record))
-    return Result(f"{metric_title(record)}, local", record, "; ".join(filter(None, parts)))
+    parts = (_where(matrix, place), worst, way, topology.of_theory(view, record), others_text(view, record))
+    compared = "; ".join(filter(None, parts))
+    return Result(f"{metric_title(record)}, local", record, compared, is_detail=is_detail)
 
 
 def _less(record: Record, far: Record) -> str:
@@ -90,19 +92,6 @@ def _where(matrix: Matrix, place: Nodes) -> str:
 def _pair(cell: Pair) -> str:
     (pus, bank), _ = cell
     return f"{nodes(pus)} to bank {format_list(bank)}"
-
-
-def _tile(view: HostView, ways: list[Variant]) -> Tile | None:
-    fastest = _standing(ways)
-    if fastest is None:
-        return None
-    _, matrix, ((place, _), record) = fastest
-    notes = [f"{matrix.kernel}, {_where(matrix, place)}", topology.of_theory(view, record)]
-    wider = [(pus, r) for (pus, bank), r in matrix.cells.items() if pus == bank and len(pus) > len(place)]
-    if wider:
-        pus, total = max(wider, key=lambda cell: (len(cell[0]), cell[1].value))
-        notes.append(f"{value(total)} in total with {nodes(pus)}")
-    return Tile("Bandwidth, local", value(record), "; ".join(filter(None, notes)))
 
 
 # ----------------------------------------------------------------------
@@ -237,48 +226,39 @@ def _standing(ways: list[Variant]) -> tuple[Variant, Matrix, Pair] | None:
 def _chart(key: str, view: HostView, way: Variant) -> Chart:
     records = list(way.records())
     unit = records[0].unit
-    highest = max(r.value for r in records)
     threads = span(t for r in records if isinstance(t := r.parameters.get("threads"), int))
     arrays = [b for r in records if isinstance(b := r.parameters.get("array_bytes"), int)]
     details = [measured(records, "the table has the spread of each cell")]
     details += [f"Threads: {threads}."] if threads != "none" else []
     if arrays:
         details.append(f"Array: {' to '.join(dict.fromkeys(map(format_bytes, (min(arrays), max(arrays)))))}.")
-    sentences = {f"{m.kernel} ({unit})": _sentence(view, way, m) for m in way.matrices}
+    shown = min(way.matrices, key=lambda m: _STANDS.index(m.kernel) if m.kernel in _STANDS else len(_STANDS))
+    cells = [[shown.cells.get((row, column)) for column in shown.columns] for row in shown.rows]
+    draw = partial(
+        draw_heatmap,
+        [[record.value if record else None for record in row] for row in cells],
+        rows=[*map(format_list, shown.rows)],
+        columns=[*map(format_list, shown.columns)],
+        highest=max(r.value for r in shown.cells.values()),
+        axes=("PU-set (NUMA nodes)", "memory bank (NUMA node)"),
+        unit=unit,
+    )
     return Chart(
         key=key,
         title=f"{_TITLE}: {way.name}",
         how=_HOW.format(*(_INTERLEAVED if way.parameters.get("policy") == "interleave" else _BOUND)),
-        shows=list(sentences.values()),
+        shows=[_sentence(view, m) for m in way.matrices],
         measured=" ".join(details),
-        panels={
-            f"{m.kernel} ({unit})": _panel(m, unit, highest) for m in way.matrices if len(m.cells) >= FEWEST_DRAWN
-        },
-        descriptions=sentences,
+        panels={f"{shown.kernel} ({unit})": draw} if len(shown.cells) >= FEWEST_DRAWN else {},
         tables=[_table(view, way, unit)],
     )
 
 
-def _sentence(view: HostView, way: Variant, matrix: Matrix) -> str:
+def _sentence(view: HostView, matrix: Matrix) -> str:
     if fastest := matrix.best_local():
-        return _result(view, way, matrix, fastest).sentence
+        return _result(view, matrix, fastest).sentence
     cell = max(matrix.cells.items(), key=_value)
     return f"{matrix.kernel}: at most {value(cell[1])}, {_pair(cell)}; none is local."
-
-
-def _panel(matrix: Matrix, unit: str, highest: float) -> Draw:
-    return partial(
-        draw_heatmap,
-        [
-            [record.value if (record := matrix.cells.get((row, column))) else None for column in matrix.columns]
-            for row in matrix.rows
-        ],
-        rows=[format_list(row) for row in matrix.rows],
-        columns=[format_list(column) for column in matrix.columns],
-        highest=highest,
-        axes=("PU-set (NUMA nodes)", "memory bank (NUMA node)"),
-        unit=unit,
-    )
 
 
 def _table(view: HostView, way: Variant, unit: str) -> Table:

@@ -28,7 +28,6 @@ from firsttouch.report.aspect import (
     way_name,
     way_of,
 )
-from firsttouch.report.document import Tile
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying, whole
 from firsttouch.report.text import case, count
@@ -59,12 +58,8 @@ def aspect(view: HostView) -> Aspect:
     ways = ways_of(view)
     if not ways:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
-    each, total = ways[0].each, ways[0].total
-    return Aspect(
-        _results(ways[0]),
-        [_chart(f"contention-{position}", way) for position, way in enumerate(ways, start=1)],
-        tile=_tile(each, total),
-    )
+    charts = [_chart(f"contention-{position}", way) for position, way in enumerate(ways, start=1)]
+    return Aspect(_results(ways[0]), charts)
 
 
 def _results(way: Way) -> list[Result]:
@@ -82,19 +77,6 @@ def _of_series(key: str, each: Points, total: Points) -> Iterator[Result]:
             compared.append(f"{value(total[threads])} in total")
         label = ", ".join(filter(None, (metric_title(record), key, count(threads, "thread"))))
         yield Result(label, record, ", ".join(compared), f"{value(record)} per thread")
-
-
-def _tile(series: Series, totals: Series) -> Tile | None:
-    key, each = next(iter(series.items()), ("", {}))
-    few, many = min(each, default=0), max(each, default=0)
-    if few == many or each[few].value <= 0:
-        return None
-    total = totals.get(key, {})
-    share = percent(each[many].value / each[few].value)
-    note = f"with {count(many, 'thread')}; {share} of what {'it has alone' if few == 1 else f'{few} threads have'}"
-    note += f"; {value(total[many])} in total" if many in total else ""
-    note += f"; {key}, the first of {len(series)} curves" if len(series) > 1 else ""
-    return Tile("Each thread under contention", value(each[many]), note)
 
 
 # ----------------------------------------------------------------------

@@ -30,7 +30,7 @@ from firsttouch.report.aspect import (
     way_of,
 )
 from firsttouch.report.aspects.topology import level_name
-from firsttouch.report.document import Cell, Panel, Table, Tile
+from firsttouch.report.document import Cell, Panel, Table
 from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, whole
@@ -84,9 +84,7 @@ def aspect(view: HostView) -> Aspect:
         panels={"": partial(_panel, drawn, caches)} if len(first.points) >= FEWEST_DRAWN else {},
         tables=[_table(c) for c in (*random, *sequential)],
     )
-    if not first.local:
-        return Aspect(charts=[chart])
-    return Aspect(results, [chart], tile=_tile(first, remote, where))
+    return Aspect(results if first.local else [], [chart])
 
 
 def _where(local: Sequence[Curve]) -> str:
@@ -112,14 +110,6 @@ def _result(view: HostView, level: Level, remote: Curve | None, where: str) -> R
 
 def _as_long(far: Record, near: Record) -> str:
     return f", {times(far.value / near.value)} as long" if near.value > 0 else ""
-
-
-def _tile(local: Curve, remote: Curve | None, where: str) -> Tile:
-    record, note = local.largest[1], "only local memory was measured"
-    if remote is not None:
-        far = remote.largest[1]
-        note = f"remote at most {value(far)}{_as_long(far, record)}"
-    return Tile("Latency, local", value(record), f"{where}; {note}")
 
 
 # ----------------------------------------------------------------------

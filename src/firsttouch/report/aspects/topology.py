@@ -35,7 +35,9 @@ def aspect(view: HostView) -> Aspect:
         absent.append(Absent(_TITLE, "no topology (hwloc XML) of this host was given"))
         return Aspect(results, absent=absent)
     tables = [*filter(None, (_numa_nodes(host), _caches(host), _distances(host)))]
-    caches = dict.fromkeys(f"{level_name(c.level)} {format_bytes(c.size_bytes)}" for c in host.caches)
+    caches = dict.fromkeys(
+        f"{level_name(c.level)} {format_bytes(c.size_bytes)}" for c in sorted(host.caches, key=lambda c: c.level)
+    )
     shows = [f"{', '.join([*sizes, *caches])}."]
     return Aspect(results, [Chart(CHECK, _TITLE, _HOW, shows, tables=tables)], absent)
 
