@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch.datasets.fetch import LocalDataset, get, verify
+from firsttouch.datasets.fetch import LocalDataset, get
 from firsttouch.errors import FirstTouchError
 
 pytestmark = pytest.mark.usefixtures("data_store")
@@ -43,7 +43,7 @@ def test_lambda_is_the_phage_and_10000_pairs() -> None:
     assert sum(map(len, lines[1:])) == 48_502
     assert [path.read_bytes().count(b"\n") for path in local.reads] == [40_000, 40_000]
     assert local.notes == ()
-    assert verify("lambda") == local
+    assert get("lambda") == local
 
 
 @needs_lambda
@@ -70,7 +70,7 @@ def test_synthetic_has_what_was_asked_for(data_store: Path) -> None:
         "reads_2.fq",
         "state.json",
     ]
-    assert verify("synthetic", **SMALL) == local
+    assert get("synthetic", **SMALL) == local
 
 
 @needs_dwgsim

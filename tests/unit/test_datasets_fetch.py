@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Getting and verifying datasets: what is in the store is whole, whatever happened on the way there."""
+"""Getting datasets: what is in the store is whole, whatever happened on the way there."""
 
 import gzip
 import hashlib
@@ -18,7 +18,7 @@ import pytest
 from factories.http_server import Server, serving
 from factories.processes import write_program
 from firsttouch.datasets import fetch as module
-from firsttouch.datasets.fetch import get, state, verify
+from firsttouch.datasets.fetch import get, state
 from firsttouch.datasets.manifest import available, load
 from firsttouch.errors import BadInput, Missing, RunFailed
 
@@ -94,7 +94,7 @@ def test_a_package_is_unpacked_and_checked(data: Path, tmp_path: Path) -> None:
     assert local.expect.mapped_fraction_min == 0.5
     assert f"sha256:{local.sha256}" == sha(FASTA)
     assert (local.name, local.notes, local.reference.parent) == ("pack", (), data / "pack")
-    assert verify("pack") == get("pack") == local
+    assert get("pack") == local
     assert leftovers(data / "pack") == ["a.fa", "a.fq"]
     assert [state(dataset) for dataset in available()[0] if dataset.name == "pack"] == ["ready"]
 
@@ -141,7 +141,7 @@ def test_facts_are_checked(data: Path, tmp_path: Path, expect: str, reason: str)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed", "removed", "changed, times set back"])
-def test_a_damaged_file_fails_to_verify_and_is_got_again(data: Path, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_got_again(data: Path, tmp_path: Path, damage: str) -> None:
     package(tmp_path / "package")
     path = get("pack").reads[0]
     times = path.stat()
@@ -151,10 +151,7 @@ def test_a_damaged_file_fails_to_verify_and_is_got_again(data: Path, tmp_path: P
         path.write_bytes(READS[:-4] if damage == "truncated" else READS.replace(b"A", b"C"))
     if "times" in damage:
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises((RunFailed, Missing), match="firsttouch data get pack"):
-        verify("pack")
     assert get("pack").reads[0].read_bytes() == READS
-    verify("pack")
 
 
 def test_a_copied_store_is_checked_once_and_not_fetched(data: Path, tmp_path: Path) -> None:
@@ -167,13 +164,6 @@ def test_a_copied_store_is_checked_once_and_not_fetched(data: Path, tmp_path: Pa
     get("pack", progress=lambda what, *_: seen.append(what))
     assert set(seen) == {"checking a.fq"}
     assert len(seen) == 1
-
-
-def test_verify_before_get_is_missing(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
-    with pytest.raises(Missing, match=r": firsttouch data get pack"):
-        verify("pack")
-    assert not data.exists()
 
 
 @pytest.mark.parametrize("junk", ["", "[1]", '{"a.fa": 3}', '{"a.fa": {"sha256": 1}}', "\x00"])
@@ -221,7 +211,7 @@ def test_a_read_only_store_is_used_and_not_written(data: Path, tmp_path: Path, s
     local = get("pack")
     local.reads[0].chmod(0o600)  # another change time, so that it must be hashed
     subprocess.run(["mount", "-o", "remount,ro", str(small_store)], check=True)
-    assert get("pack") == verify("pack") == local
+    assert get("pack") == local
     manual()
     (tmp_path / "given").write_bytes(READS)
     with pytest.raises(Missing, match=r": Read-only file system"):
@@ -246,7 +236,7 @@ def test_an_unpinned_download_is_trusted_once(data: Path, server: Server) -> Non
     assert local.reference.read_bytes() == FASTA
     (note,) = local.notes
     assert note.startswith("w.fq: no published checksum (the authors publish none); its sha256 ")
-    assert verify("web").notes == local.notes
+    assert get("web").notes == local.notes
     assert leftovers(data / "web") == ["w.fq"]
     local.reads[0].unlink()
     server.content, server.etag = gzip.compress(NOISE.replace(b"A", b"C")), '"two"'
@@ -276,7 +266,7 @@ def test_razip_s_index_after_the_data_is_no_harm_where_the_checksum_is_known(dat
     server.content += b"index of razip"  # as human_g1k_v37.fasta.gz has it
     remote(server, "md5:" + hashlib.md5(NOISE, usedforsecurity=False).hexdigest())
     assert get("web").reads[0].read_bytes() == NOISE
-    assert verify("web").notes == ()
+    assert get("web").notes == ()
     remote(server)
     with pytest.raises(RunFailed, match="not gzip"):
         get("web")

@@ -64,7 +64,7 @@ TASKS = {
     "set up": {
         "init": "make a folder with the sbatch templates and the site's own files",
         "system": "systems and aligners: list them, check their files, draft a system from this host",
-        "data": "list, get, verify and index datasets",
+        "data": "list, get and index datasets",
     },
 }
 #: The commands that only ``firsttouch help --all`` lists, in the same form.

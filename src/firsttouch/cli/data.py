@@ -25,7 +25,6 @@ EXAMPLES = """\
   firsttouch data get lambda
   firsttouch data get synthetic --set genome_size=100MB --set pairs=500000
   firsttouch data get gcat --from gcat_100bp_se.fq.gz
-  firsttouch data verify lambda --json
   firsttouch data index --aligner bwa-mem --dataset lambda
 
 Datasets are stored in FIRSTTOUCH_DATA, or in datasets/store of the checkout. Repeat the command to continue an
@@ -37,11 +36,9 @@ def register(subparsers: options.Subparsers) -> None:
     add_action = options.actions(subparsers, "data", EXAMPLES)
     add_action("list", "list the datasets, and which of them are in the store", _list)
     getting = add_action("get", "download or generate a dataset, and print its folder", _get)
-    verifying = add_action("verify", "check every byte of a dataset in the store", _verify)
-    for parser in (getting, verifying):
-        parser.add_argument("name", metavar="DATASET", help=options.SHARED["--dataset"]["help"])
-        values = "a value of a generated dataset, such as genome_size=50MB or seed=7; may be repeated"
-        parser.add_argument("--set", action="append", type=_setting, default=[], metavar="NAME=VALUE", help=values)
+    getting.add_argument("name", metavar="DATASET", help=options.SHARED["--dataset"]["help"])
+    values = "a value of a generated dataset, such as genome_size=50MB or seed=7; may be repeated"
+    getting.add_argument("--set", action="append", type=_setting, default=[], metavar="NAME=VALUE", help=values)
     files = "take these files (one per downloaded file, in order) instead of downloading"
     getting.add_argument("--from", dest="from_files", nargs="+", type=Path, default=(), metavar="FILE", help=files)
     indexing = add_action("index", "build an aligner's index of a dataset, once, and print its prefix", _index)
@@ -73,13 +70,6 @@ def _document(dataset: manifest.Dataset, state: str) -> dict[str, Any]:
 def _get(args: argparse.Namespace) -> int:
     with _Meter() as meter:
         local = fetch.get(args.name, progress=meter, from_files=args.from_files, **dict(args.set))
-    _show(local, as_json=args.json)
-    return 0
-
-
-def _verify(args: argparse.Namespace) -> int:
-    with _Meter() as meter:
-        local = fetch.verify(args.name, progress=meter, **dict(args.set))
     _show(local, as_json=args.json)
     return 0
 

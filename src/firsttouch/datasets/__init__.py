@@ -5,6 +5,6 @@ In: the name of a dataset. Out: verified, decompressed FASTA and FASTQ files in 
 ``manifest`` validates the TOML files, ``fetch`` downloads and verifies, ``synthetic`` generates a genome
 (``genome``) and simulates reads, ``store`` keeps the files with their digests.
 
-Public: ``fetch.get``, ``fetch.verify``, ``fetch.state`` and ``fetch.LocalDataset``; ``manifest.load``
+Public: ``fetch.get``, ``fetch.state`` and ``fetch.LocalDataset``; ``manifest.load``
 and ``manifest.available``; ``paths.data`` is the store.
 """

@@ -293,30 +293,6 @@ def get(
     return _local(request, reference)
 
 
-def verify(name: str, *, progress: Progress | None = None, **options: Any) -> LocalDataset:
-    """Return the dataset *name* after reading and verifying every byte of it; takes *options* as get does.
-
-    Raises Missing if it is not in the store, and RunFailed if a file has changed.
-    """
-    request = _request(name, options)
-    again = f"get it with: firsttouch data get {name}"
-    for file in request.files:
-        entry, path = request.place.record(file.name), request.place.path(file.name)
-        if entry.get("recipe") != file.recipe or not path.is_file():
-            why = f"{path} is from another version of the manifest" if path.is_file() else f"no {path}"
-            raise Missing(f"{name} is not in the store: {why}; {again}")
-        expected = {"sha256": str(entry["sha256"])}
-        if file.checksum != UNPINNED:
-            algorithm, value = file.checksum.split(":")
-            expected[algorithm] = value
-        actual = store.digests_of(path, expected, f"verifying {file.name}", progress or _silent)
-        for algorithm, value in expected.items():
-            if actual[algorithm] != value:
-                raise RunFailed(f"{path}: {algorithm} is {actual[algorithm]}, expected {value}; {again}")
-    reference = verify(request.dataset.reference, progress=progress) if request.dataset.reference else None
-    return _local(request, reference)
-
-
 def state(dataset: Dataset) -> str:
     """Return what the store has of *dataset*: ready, partial, absent, or the number of generated ones."""
     if dataset.kind == "generated":
