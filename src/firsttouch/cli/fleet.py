@@ -6,17 +6,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import asdict
 
-from firsttouch.cli import fleet_due, fleet_exclude, fleet_history, options
-from firsttouch.errors import FirstTouchError, RunFailed, one_line
+from firsttouch.cli import fleet_history, options
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say
 from firsttouch.fleet import site_settings, tending
+from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.tools import require_report
 
+if TYPE_CHECKING:
+    from firsttouch.fleet.screening import Due
+
+#: Hosts that the table of due ones shows; --json has all.
+_SHOWN = 40
 EXAMPLES = """\
   firsttouch fleet status                                     (the hosts that are held, why, and what comes next)
   firsttouch fleet tend                                       (one pass, which acts if fleet.yaml says so)
@@ -24,12 +31,28 @@ EXAMPLES = """\
   firsttouch fleet hold 'n[1-4]' --system amd-opteron
   firsttouch fleet release n7
   firsttouch fleet replaced n7 --system amd-opteron --records results/n7.jsonl --reason 'new board'"""
+_DUE = """\
+  firsttouch fleet due --system amd-opteron --why               which hosts to validate next, and why
+  firsttouch fleet due --system amd-opteron --hosts 'n[001-200]' --max-age 14d
+  firsttouch campaign submit validate --system S --hosts "$(firsttouch fleet due --system S --count 40)\""""
+_EXCLUDE = """\
+  sbatch --exclude=$(firsttouch fleet exclude) job.sh          (a job that avoids bad hosts)
+  firsttouch fleet exclude --why                               (each host, the reason and its age)
+  firsttouch fleet exclude --only fail --system amd-opteron"""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
     add_action = options.actions(subparsers, "fleet", EXAMPLES)
-    fleet_due.register(add_action)
+    parser = add_action("due", "list the hosts to validate next, as campaign submit takes them", print_due, _DUE)
+    options.add(parser, "--system", required=True, help="the system whose hosts are validated")
+    hosts = "only these hosts, such as n[1-8],m2 (default: the system's hosts in Slurm)"
+    options.add(parser, "--hosts", help=hosts)
+    options.add(parser, "--max-age", help="hosts with an older verdict are due (default: 7d)")
+    first = "the first N hosts, also those with younger verdicts (default: all that are due)"
+    parser.add_argument("--count", type=options.positive, metavar="N", help=first)
+    table = "a table with the verdict of each host, and why hosts are left out"
+    parser.add_argument("--why", action="store_true", help=table)
     summary = "reserve hosts, leave their jobs alone, and test the hosts in the reservation"
     holding = add_action("hold", summary, hold)
     options.add(holding, "hosts", "--reason")
@@ -45,7 +68,13 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(replaced, "--system", required=True, help="the system of the host's records")
     options.add(replaced, "--records", required=True)
     replaced.add_argument("--reason", default="", metavar="TEXT", help="what was replaced")
-    fleet_exclude.register(add_action)
+    summary = "print the hosts that jobs should avoid, as sbatch --exclude takes them"
+    parser = add_action("exclude", summary, print_excluded, _EXCLUDE)
+    options.add(parser, "--system", help="only hosts of this system")
+    only = "only hosts that are listed for this reason (again for another)"
+    parser.add_argument("--only", action="append", choices=get_args(site_settings.Why), help=only)
+    table = "a table with the reason and the age of each host"
+    parser.add_argument("--why", action="store_true", help=table)
     fleet_history.register(add_action)
 
 
@@ -64,7 +93,6 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
     """Do something for each host that is named, under the lock of the journal."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
-    from firsttouch.host.host_lists import unfolded  # noqa: PLC0415 - a large import
 
     hosts = list(dict.fromkeys(host for text in named for host in unfolded(text)))
     settings = site_settings.load()
@@ -205,4 +233,77 @@ def note_replacement(args: argparse.Namespace) -> int:
         options.print_json({"host": args.host, "system": args.system, "time": record.time, "reason": args.reason})
     else:
         print(one_line(f"{args.host}: sessions before {record.time} do not count any more"))
+    return 0
+
+
+def print_due(args: argparse.Namespace) -> int:
+    """Print what is due; 0."""
+    from firsttouch.fleet import screening  # noqa: PLC0415 - imports numpy and others
+    from firsttouch.systems.definition import load  # noqa: PLC0415
+
+    require_report()  # the log of verdicts is read as a table
+    system = load(args.system)
+    hosts = unfolded(args.hosts) if args.hosts else ()
+    if hosts and (strangers := system.strangers(hosts)):
+        say(f"firsttouch: {strangers}")
+    due = screening.due(system, hosts, args.count, args.max_age or screening.MAX_AGE)
+    names = [candidate.host for candidate in due.hosts]
+    hostlist = folded(names) if names else ""
+    if args.json:
+        options.print_json({"hostlist": hostlist, **asdict(due), "hosts": [*map(asdict, due.hosts)]})
+    elif args.why:
+        _print_table(due)
+    else:
+        print(hostlist)
+        if due.note:
+            say(f"firsttouch: {due.note}")
+    return 0
+
+
+def _print_table(due: Due) -> None:
+    """Print a line for each host that is due, and how many are left out."""
+    from tabulate import tabulate  # noqa: PLC0415
+
+    from firsttouch.fleet.screening import days  # noqa: PLC0415
+
+    rows = [
+        [c.host, c.verdict or "-", "-" if c.age is None else days(c.age), one_line(c.reason)]
+        for c in due.hosts[:_SHOWN]
+    ]
+    if rows:
+        print(tabulate(rows, ["host", "verdict", "age", "why"], disable_numparse=True))
+    if len(due.hosts) > _SHOWN:
+        print(f"and {len(due.hosts) - _SHOWN} more (--json lists all)")
+    print(f"{due.system}: {len(due.hosts)} due now" + (f", {due.later} later" if due.later else ""))
+    for why, count in Counter(due.left_out.values()).most_common():
+        print(one_line(f"left out: {count} ({why})"))
+    if due.note:
+        print(one_line(due.note))
+
+
+def print_excluded(args: argparse.Namespace) -> int:
+    """Print the hosts to avoid by the log of verdicts and the journal; 0."""
+    require_report()  # the campaigns of bad verdicts are judged again
+    from firsttouch.fleet import actions, exclusion, verdict_log  # noqa: PLC0415 - import numpy and others
+
+    settings = site_settings.load()
+    if not verdict_log.log_folder().is_dir():
+        raise BadInput(
+            f"no verdict is logged in {verdict_log.log_folder()}: FIRSTTOUCH_OUT names the site's results"
+        )
+    avoided = exclusion.exclusions(actions.Actions(), settings).of(args.system or "", args.only or ())
+    if args.json:
+        options.print_json(avoided.to_dict())
+    elif args.why:
+        from tabulate import tabulate  # noqa: PLC0415 - tend does without
+
+        now = time.time()
+        rows = [
+            [e.host, e.why, f"{(now - e.since) / 86400:.1f} d", e.system, one_line(e.reason)]
+            for e in avoided.hosts
+        ]
+        heads = ("host", "why", "age", "system", "reason")
+        print(tabulate(rows, heads, disable_numparse=True) if rows else "no host is listed")
+    else:
+        print(avoided.hostlist)
     return 0
