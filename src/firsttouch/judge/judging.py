@@ -265,7 +265,7 @@ class _Judging:
         samples, case = self._samples, self._samples.cases[number]
         groups = samples.groups(number)
         host = samples.host[groups]
-        siblings, usual = judged.answers[SIBLINGS], float(fleet.usual[place])
+        siblings, usual = judged.answers[SIBLINGS], float(fleet.centres[place])
         words, evidence = self._findings.words[groups], self._findings.evidence[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.prepared.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
@@ -273,7 +273,7 @@ class _Judging:
         finite, alone_limit = siblings.limit[np.isfinite(siblings.limit)], float(fleet.alone_limits[place])
         limit = float(np.median(finite)) if len(finite) else math.inf
         if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
-            value = math.exp(case.loss_sign * (usual + fleet.centres[place]))
+            value = math.exp(case.loss_sign * usual)
             count = int(np.count_nonzero(np.isfinite(siblings.loss)))
             fine = int(np.count_nonzero(siblings.loss <= siblings.limit))
             of = f"{fine} of {count} hosts of this fleet"
@@ -284,7 +284,7 @@ class _Judging:
             self._findings.by[groups][np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
         alone, loss = fleet.alone[place, host], siblings.loss[host]
         with np.errstate(invalid="ignore"):
-            shows = ~(fleet.case_levels[place, host] - usual < 0.5 * loss)
+            shows = ~(fleet.case_levels[place, host] < 0.5 * loss)
             unseen = np.isfinite(judged.level) & ~(judged.sight <= self._sight)
             part = np.where((judged.question[host] == SIBLINGS) & shows, judged.words[host], PASS)
             away = np.where(alone > part, fleet.alone_loss[place, host] / alone_limit, loss / siblings.limit[host])

@@ -137,16 +137,16 @@ class Fleet(Struct, frozen=True, dict=True):
     """The judged series of a table, and the metrics alone.
 
     *cases* are the numbers of the judged cases, *case_levels* a row for each with the loss of each host now
-    (NaN: not measured), relative to *centres* (logarithms), and *usual* the median of each row. *alone* marks
-    metrics that are bad beyond what their part lost, with *alone_limits*.
+    (NaN: not measured) relative to the median host, and *centres* what that one reaches (logarithms). *alone*
+    marks metrics that are bad beyond what their part lost, with *alone_limits*.
     """
 
+    table: SamplesTable
     sessions: Sessions
     series: Sequence[Judged]
     cases: Ints
     case_levels: NDArray[np.float64]
     centres: Floats
-    usual: Floats
     noise: Floats
     repetitions: NDArray[np.float64]
     alone: NDArray[np.uint8]
@@ -163,6 +163,17 @@ class Fleet(Struct, frozen=True, dict=True):
     def places(self) -> Mapping[str, int]:
         """How many places each series of single parts has, by its pattern."""
         return Counter(judged.series.pattern for judged in self.series if judged.series.part.place)
+
+    def are_bad(self, place: int, host: int, loss: float) -> bool:
+        """Return whether nearly all repetitions of a case that count lose more than *loss*, and not just one."""
+        number = int(self.cases[place])
+        judged, group = self.series_of[number], self.table.group(number, host)
+        rows = self.table.rows_of(slice(group, group + 1))
+        values = self.table.value[rows]
+        count = max(int(judged.sessions[host] * np.nan_to_num(judged.repetitions[host], nan=1.0)), 1)
+        values = values[self.table.valid[rows] & self.table.judged[rows] & (values > 0)][-count:]
+        losses = self.table.cases[number].loss_sign * np.log(values) - self.centres[place]
+        return len(losses) > 1 and bool((losses > loss).mean() >= 0.75)
 
 
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
@@ -204,18 +215,18 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a case that no host has measured
         usual = np.nanmedian(case_levels, axis=1) if len(numbers) else np.zeros(0)
-    repetitions = _Repetitions(table, numbers, case_levels - usual[:, None], usual + centres)
+    result = Fleet(
+        *(table, sessions, judged, numbers, case_levels - usual[:, None], centres + usual, noise, counts),
+        np.zeros(case_levels.shape, dtype=np.uint8),
+        np.full(case_levels.shape, np.nan),
+        np.full(len(numbers), np.inf),
+    )
     bad_series = np.sum([(j.words == FAIL) & (j.sessions == 1) for j in judged], axis=0)
     for of_few in judged if fleet else ():
-        _await_repetitions(of_few, repetitions, bad_series >= SURELY_BAD_SERIES)
+        _await_repetitions(result, of_few, bad_series >= SURELY_BAD_SERIES)
     _explain(judged)
-    none = np.zeros(case_levels.shape, dtype=np.uint8), np.full(case_levels.shape, np.nan)
-    result = Fleet(
-        *(sessions, judged, numbers, case_levels, centres, usual, noise, counts),
-        *(*none, np.full(len(numbers), np.inf)),
-    )
     if fleet and sessions.hosts >= FEWEST_HOSTS:
-        _judge_alone(result, repetitions)
+        _judge_alone(result)
     return result
 
 
@@ -486,7 +497,7 @@ def _explain(judged: Sequence[Judged]) -> None:
         j.words[(j.words > PASS) & bad.any(axis=0) & (bad.mean(axis=0) < 0.75)] = PASS
 
 
-def _judge_alone(fleet: Fleet, repetitions: _Repetitions) -> None:
+def _judge_alone(fleet: Fleet) -> None:
     """Judge metrics alone, after what their parts lost is taken off."""
     numbers, case_levels = fleet.cases, fleet.case_levels
     for place, number in enumerate(numbers.tolist()):
@@ -506,7 +517,7 @@ def _judge_alone(fleet: Fleet, repetitions: _Repetitions) -> None:
         weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
         spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
         # A metric is bad by itself, too, and hosts of an update are compared part by part.
-        losses = np.minimum(level - spread.centre, repetitions.losses[place])
+        losses = np.minimum(level - spread.centre, case_levels[place])
         for update in judged.prepared.updates:
             losses[update.hosts] = np.nan
         wide = np.array([spread.of_another])
@@ -516,55 +527,29 @@ def _judge_alone(fleet: Fleet, repetitions: _Repetitions) -> None:
         with np.errstate(invalid="ignore"):
             fleet.alone[place] = np.where(losses > unusual, SUSPECT, PASS)
             for host in np.flatnonzero(losses > fail).tolist():
-                is_bad = repetitions.are_bad(place, host, judged, float(fail))
-                fleet.alone[place, host] = FAIL if is_bad else UNDECIDED
+                fleet.alone[place, host] = FAIL if fleet.are_bad(place, host, float(fail) / 2) else UNDECIDED
 
 
-class _Repetitions(Struct, frozen=True):
-    """The repetitions of cases: *losses* of each host against the usual level, *usual* levels (logarithms)."""
-
-    table: SamplesTable
-    numbers: Ints
-    losses: NDArray[np.float64]
-    usual: Floats
-
-    def are_bad(self, place: int, host: int, judged: Judged, limit: float, *, own: bool = False) -> bool:
-        """Return whether nearly all repetitions that count are worse than half of a *limit*, and not just one.
-
-        They are compared with the usual level, or with the host's *own* one.
-        """
-        number = int(self.numbers[place])
-        group = self.table.group(number, host)
-        rows = self.table.rows_of(slice(group, group + 1))
-        values = self.table.value[rows]
-        count = max(int(judged.sessions[host] * np.nan_to_num(judged.repetitions[host], nan=1.0)), 1)
-        values = values[self.table.valid[rows] & self.table.judged[rows] & (values > 0)][-count:]
-        usual = self.usual[place] + (np.nan_to_num(self.losses[place, host]) if own else 0.0)
-        bad = self.table.cases[number].loss_sign * np.log(values) - usual > limit / 2
-        return len(bad) > 1 and bool(bad.mean() >= 0.75 if len(bad) > 3 else bad.all())
-
-
-def _await_repetitions(judged: Judged, repetitions: _Repetitions, is_sure: Bools) -> None:
+def _await_repetitions(fleet: Fleet, judged: Judged, is_sure: Bools) -> None:
     """Let no host of a few sessions fail by a single repetition of a metric, or of all metrics.
 
     A host with several bad series (*is_sure*) is suspect.
     """
-    cases = judged.series.cases
-    limits = judged.answers[SIBLINGS].limit
-    places = np.searchsorted(repetitions.numbers, cases)
-    fails = (judged.words == FAIL) & (judged.sessions < STABLE_SESSIONS)
     awaiting, timeline = judged.prepared.awaiting, judged.prepared.timeline
+    places = np.searchsorted(fleet.cases, judged.series.cases)
+    fails = (judged.words == FAIL) & (judged.sessions < STABLE_SESSIONS)
     fails &= (judged.question == SIBLINGS) | awaiting
     for host in np.flatnonzero(fails).tolist():
-        if awaiting[host] and judged.question[host] == OWN:
-            loss = float(timeline.last[host] - timeline.level[host])
-            bad = places.tolist()
-            lasting = sum(repetitions.are_bad(place, host, judged, loss, own=True) for place in bad)
-        else:
-            limit = float(limits[host])
-            bad = [place for place in places.tolist() if repetitions.losses[place, host] > limit / 2]
-            lasting = sum(repetitions.are_bad(place, host, judged, limit) for place in bad)
-        if judged.sessions[host] == 1 and not judged.repetitions[host] > 1:
-            judged.words[host] = SUSPECT if is_sure[host] or len(cases) > 2 else UNDECIDED
-        elif bad and 2 * lasting <= len(bad):
-            judged.words[host] = SUSPECT if is_sure[host] else UNDECIDED
+        own, of_cases = np.nan_to_num(fleet.case_levels[places, host]), places
+        size = float(timeline.last[host] - timeline.level[host])
+        if not awaiting[host]:
+            size = judged.answer(host)[1]
+            of_cases, own = places[own > size / 2], np.zeros(len(places))
+        lasting = [
+            fleet.are_bad(place, host, level + size / 2)
+            for place, level in zip(of_cases.tolist(), own.tolist(), strict=False)
+        ]
+        is_single = judged.sessions[host] == 1 and not judged.repetitions[host] > 1
+        if is_single or (lasting and 2 * sum(lasting) <= len(lasting)):
+            is_suspect = is_sure[host] or (is_single and len(places) > 2)
+            judged.words[host] = SUSPECT if is_suspect else UNDECIDED
