@@ -29,8 +29,6 @@ SUDDEN_LIMITS: Final = 2.0
 UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
 #: Repetitions of a case in a campaign: of one whose noise is unknown, and of any.
 MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
-#: Bad series of a host in one session that no disturbance of a repetition explains.
-SURELY_BAD_SERIES: Final = 3
 #: Bad sessions of an intermittent host, in two periods or more.
 INTERMITTENT_SESSIONS: Final = 3
 #: A policy: a cache whose accesses take this share of the time of memory's is not seen.

@@ -28,7 +28,6 @@ from firsttouch.judge.constants import (
     PRIOR_SPREAD,
     STABLE_SESSIONS,
     SUDDEN_LIMITS,
-    SURELY_BAD_SERIES,
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
@@ -221,9 +220,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         np.full(case_levels.shape, np.nan),
         np.full(len(numbers), np.inf),
     )
-    bad_series = np.sum([(j.words == FAIL) & (j.sessions == 1) for j in judged], axis=0)
     for of_few in judged if fleet else ():
-        _await_repetitions(result, of_few, bad_series >= SURELY_BAD_SERIES)
+        _await_repetitions(result, of_few)
     _explain(judged)
     if fleet and sessions.hosts >= FEWEST_HOSTS:
         _judge_alone(result)
@@ -530,11 +528,8 @@ def _judge_alone(fleet: Fleet) -> None:
                 fleet.alone[place, host] = FAIL if fleet.are_bad(place, host, float(fail) / 2) else UNDECIDED
 
 
-def _await_repetitions(fleet: Fleet, judged: Judged, is_sure: Bools) -> None:
-    """Let no host of a few sessions fail by a single repetition of a metric, or of all metrics.
-
-    A host with several bad series (*is_sure*) is suspect.
-    """
+def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
+    """Let no host of a few sessions fail by a single repetition of a metric, or of all metrics."""
     awaiting, timeline = judged.prepared.awaiting, judged.prepared.timeline
     places = np.searchsorted(fleet.cases, judged.series.cases)
     fails = (judged.words == FAIL) & (judged.sessions < STABLE_SESSIONS)
@@ -549,7 +544,5 @@ def _await_repetitions(fleet: Fleet, judged: Judged, is_sure: Bools) -> None:
             fleet.are_bad(place, host, level + size / 2)
             for place, level in zip(of_cases.tolist(), own.tolist(), strict=False)
         ]
-        is_single = judged.sessions[host] == 1 and not judged.repetitions[host] > 1
-        if is_single or (lasting and 2 * sum(lasting) <= len(lasting)):
-            is_suspect = is_sure[host] or (is_single and len(places) > 2)
-            judged.words[host] = SUSPECT if is_suspect else UNDECIDED
+        if 2 * sum(lasting) <= len(lasting):
+            judged.words[host] = SUSPECT if len(places) > 2 else UNDECIDED
