@@ -20,6 +20,7 @@ from firsttouch.campaign.state import State
 from firsttouch.fleet import verdict_log
 from firsttouch.judge import drift, judging
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
+from firsttouch.judge.event_limits import is_exact
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
@@ -200,7 +201,7 @@ def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str
             if finding.verdict == "fail":
                 failing.add((host, key))
             if key in open_cases[host]:
-                rank = ORDER.index(finding.verdict), finding.evidence or 0.0
+                rank = ORDER.index(finding.verdict), finding.loss
                 suspicion[key] = max(suspicion.get(key, rank), rank)
     wanted = {host: set(cases) for host, cases in open_cases.items()}
     for key in set[str]().union(*open_cases.values()):
@@ -230,7 +231,7 @@ def cost_text(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> st
 
     *limit* is why no more repetitions were made, "" if they would decide nothing.
     """
-    counts = [len(f.values) for v in verdicts for f in v.findings if f.evidence is not None] or [1]
+    counts = [len(f.values) for v in verdicts for f in v.findings if f.values and not is_exact(f.case)] or [1]
     fewest, most = min(counts), max(counts)
     times = f"{text_range(str(fewest), str(most))} repetition{'s' if most != 1 else ''} of each metric"
     times += f" in {number(seconds / 60)} min"

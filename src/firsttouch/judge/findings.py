@@ -92,11 +92,9 @@ class Findings(Struct, frozen=True, dict=True):
     missing: Mapping[str, Sequence[str]]
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.
     configurations: Callable[[], Mapping[str, Configuration]]
-    #: By row: its verdict, the reference that decided (2: none), its loss as a multiple of the limit (NaN: not
-    #: compared), and whether another repetition may decide.
+    #: By row: its verdict, the reference that decided (2: none), and whether another repetition may decide.
     words: NDArray[np.uint8]
     by: NDArray[np.uint8]
-    evidence: Floats
     wanted: Bools
     #: By repetition: whether it counts.
     counts_now: Bools
@@ -123,7 +121,7 @@ class Findings(Struct, frozen=True, dict=True):
         """Return findings in which every row passes and nothing decided."""
         count = len(samples.counts)
         words, by = np.full(count, PASS, dtype=np.uint8), np.full(count, NONE, dtype=np.uint8)
-        columns = words, by, np.full(count, np.nan), np.zeros(count, dtype=np.bool_), samples.valid.copy()
+        columns = words, by, np.zeros(count, dtype=np.bool_), samples.valid.copy()
         none: tuple[None, None] = (None, None)
         return cls(samples, system, fleet, missing, configurations, *columns, [none] * len(samples.cases))
 
@@ -141,7 +139,6 @@ class Findings(Struct, frozen=True, dict=True):
         ``minimum``          its lower limit, and ``maximum`` its upper one (NaN: none)
         ``change``           ``value`` relative to ``expected``, less 1 (NaN: not comparable)
         ``loss``             how much worse that is, from 0 (and for a pass) to 1
-        ``evidence``         the loss as a multiple of its limit
         ===================  =========================================================================
         """
         return self.part(slice(0, len(self.words)))
@@ -165,7 +162,6 @@ class Findings(Struct, frozen=True, dict=True):
             "maximum": maximum,
             "change": self.change[rows],
             "loss": self.losses[rows],
-            "evidence": self.evidence[rows],
         }
         return pl.DataFrame(columns)
 
@@ -488,14 +484,13 @@ class Findings(Struct, frozen=True, dict=True):
         """Yield the finding of each group; its reference is None if nothing judges it."""
         samples = self.samples
         groups = groups[~self._quiet[groups]]
-        columns = samples.case, self.by, self.words, self.evidence, self.value
+        columns = samples.case, self.by, self.words, self.value
         lists = (column[groups].tolist() for column in columns)
-        for group, of_case, by, verdict, weight, value in zip(groups.tolist(), *lists, strict=True):
+        for group, of_case, by, verdict, value in zip(groups.tolist(), *lists, strict=True):
             case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(group, group + 1)
             rows = samples.rows_of(of_group)
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
             reference = self.decider(group)
-            evidence = None if math.isnan(weight) else weight
             if word == "invalid":
                 values, why = (), _invalid(samples, of_group)
             elif reference is None:
@@ -509,7 +504,7 @@ class Findings(Struct, frozen=True, dict=True):
                 learnt = by == FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
                 why = _reason(value, len(values), reference, whose, word)
-            yield Finding(case, values, reference, word, why, evidence, value if values else None)
+            yield Finding(case, values, reference, word, why, value if values else None)
 
 
 def _invalid(samples: SamplesTable, group: slice) -> str:

@@ -266,7 +266,7 @@ class _Judging:
         groups = samples.groups(number)
         host = samples.host[groups]
         siblings, usual = judged.answers[SIBLINGS], float(fleet.centres[place])
-        words, evidence = self._findings.words[groups], self._findings.evidence[groups]
+        words = self._findings.words[groups]
         # Repetitions tell more about a host if chance and not nature makes its limit wide.
         helps = judged.prepared.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
@@ -287,10 +287,9 @@ class _Judging:
             shows = ~(fleet.case_levels[place, host] < 0.5 * loss)
             unseen = np.isfinite(judged.level) & ~(judged.sight <= self._sight)
             part = np.where((judged.question[host] == SIBLINGS) & shows, judged.words[host], PASS)
-            away = np.where(alone > part, fleet.alone_loss[place, host] / alone_limit, loss / siblings.limit[host])
         word = np.maximum(part, alone)
         is_bad = (word > PASS) & (words != INVALID)
-        words[is_bad], evidence[is_bad] = word[is_bad], away[is_bad]
+        words[is_bad] = word[is_bad]
         disturbed = judged.is_disturbed[host] & ((judged.words[host] > PASS) | (alone > PASS))
         words[disturbed] = INVALID
         if self._is_fleet:

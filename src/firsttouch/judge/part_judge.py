@@ -149,7 +149,6 @@ class Fleet(Struct, frozen=True, dict=True):
     noise: Floats
     repetitions: NDArray[np.float64]
     alone: NDArray[np.uint8]
-    alone_loss: NDArray[np.float64]
     alone_limits: Floats
 
     @cached_property
@@ -217,7 +216,6 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     result = Fleet(
         *(table, sessions, judged, numbers, case_levels - usual[:, None], centres + usual, noise, counts),
         np.zeros(case_levels.shape, dtype=np.uint8),
-        np.full(case_levels.shape, np.nan),
         np.full(len(numbers), np.inf),
     )
     for of_few in judged if fleet else ():
@@ -521,7 +519,7 @@ def _judge_alone(fleet: Fleet) -> None:
         wide = np.array([spread.of_another])
         least = max(LEAST_LOSS, 1.5 * judged.prepared.losses.step)
         (fail,), (unusual,), _ = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
-        fleet.alone_limits[place], fleet.alone_loss[place] = fail, losses
+        fleet.alone_limits[place] = fail
         with np.errstate(invalid="ignore"):
             fleet.alone[place] = np.where(losses > unusual, SUSPECT, PASS)
             for host in np.flatnonzero(losses > fail).tolist():

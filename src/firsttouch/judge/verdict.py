@@ -195,7 +195,7 @@ class Finding(Struct, frozen=True):
     """The verdict of one *case* of one host, and *why*.
 
     *values* are those of the repetitions that count, oldest first, and *value* is their median, in the unit of the
-    case. *evidence* is the loss as a multiple of its limit, None if none was compared.
+    case.
     """
 
     case: Case
@@ -203,8 +203,14 @@ class Finding(Struct, frozen=True):
     reference: Reference | None
     verdict: Word
     why: str
-    evidence: float | None = None
     value: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """How much worse the value is than expected (a fraction, below 0: better; 0.0 if that is unknown)."""
+        if self.value is None or self.reference is None or self.reference.value <= 0:
+            return 0.0
+        return worse(self.value / self.reference.value - 1, self.case.better)
 
     def text(self) -> str:
         """Return the evidence as one line; limits and repetitions are in :meth:`to_dict`."""
@@ -219,20 +225,13 @@ class Finding(Struct, frozen=True):
             "passes": list(self.values),
             "reference": self.reference and attributes(self.reference, "value", "minimum", "maximum", "source"),
             "verdict": self.verdict,
-            "times_limit": self.evidence,
             "why": self.why,
         }
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by their word, their evidence, and their loss in percent; others keep their order."""
-
-    def key(finding: Finding) -> tuple[int, float, float]:
-        value, expected = finding.value, finding.reference.value if finding.reference else 0.0
-        loss = worse(value / expected - 1, finding.case.better) if value is not None and expected > 0 else 0.0
-        return (ORDER.index(finding.verdict), finding.evidence or 0.0, round(loss, 2))
-
-    return sorted(findings, key=key, reverse=True)
+    """Return findings by their word and their loss in percent; others keep their order."""
+    return sorted(findings, key=lambda f: (ORDER.index(f.verdict), round(f.loss, 2)), reverse=True)
 
 
 class HostSummary(Struct, frozen=True):

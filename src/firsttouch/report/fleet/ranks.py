@@ -15,18 +15,15 @@ from polars.io.plugins import register_io_source
 
 from firsttouch.judge.findings import DECIDERS, NONE, PASS, Findings
 from firsttouch.judge.verdict import ORDER
-from firsttouch.records.groups import Floats
 from firsttouch.records.schema import table_file
 from firsttouch.report.text import anchors
 
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
 
-#: The most that a single group adds to a rank, so that many bad groups outweigh a single very bad one.
-_MOST = 20.0
-#: What a group adds that was compared with nothing, by its verdict.
+#: What a group adds to the rank of its case on top of its loss, by its verdict.
 _PLAIN = np.array(
-    [{"pass": 0.0, "undecided": 0.5, "suspect": 1.0, "invalid": 5.0, "fail": _MOST}[w] for w in ORDER]
+    [{"pass": 0.0, "undecided": 0.5, "suspect": 1.0, "invalid": 5.0, "fail": 20.0}[w] for w in ORDER]
 )
 
 
@@ -34,14 +31,6 @@ class Ranks(Struct, frozen=True, dict=True):
     """The hosts and cases of a fleet, the worst first."""
 
     findings: Findings
-
-    @cached_property
-    def _score(self) -> Floats:
-        """What each group adds to the rank of its host and of its case."""
-        score = _PLAIN[self.findings.words]
-        weighed = np.isfinite(self.findings.evidence) & (self.findings.words > 0)
-        score[weighed] = np.clip(self.findings.evidence[weighed], 0.0, _MOST)
-        return score
 
     @cached_property
     def words(self) -> dict[str, int]:
@@ -57,7 +46,8 @@ class Ranks(Struct, frozen=True, dict=True):
     def cases(self) -> list[int]:
         """The cases that judge some host, those with the worst hosts first."""
         samples = self.findings.samples
-        sums = np.bincount(samples.case, weights=self._score, minlength=len(samples.cases))
+        score = _PLAIN[self.findings.words] + self.findings.losses
+        sums = np.bincount(samples.case, weights=score, minlength=len(samples.cases))
         worst = np.zeros(len(samples.cases))
         filled = np.diff(samples.of_case) > 0
         begins = samples.of_case[:-1][filled]
@@ -113,7 +103,6 @@ _SCHEMA = {
     "sessions": pl.Int64(),
     "newest": pl.Datetime("ms", "UTC"),
     "verdict": pl.String(),
-    "evidence": pl.Float64(),
 }
 
 
