@@ -50,10 +50,3 @@ def test_student_as_normal(freedom):
 def test_student_quantile_errs_to_the_wide_side(tail, freedom):
     expected = scipy.stats.t.isf(tail, freedom)
     assert expected * 0.999 <= statistics.student_quantile(tail, freedom) <= expected * 1.05
-
-
-@given(st.integers(0, 200), st.integers(1, 200), st.floats(1e-6, 0.999))
-def test_binomial_tail(count, trials, probability):
-    count = min(count, trials)
-    exact = scipy.stats.binom.sf(count - 1, trials, probability)
-    assert statistics.binomial_tail(count, trials, probability) == pytest.approx(exact, rel=1e-6, abs=1e-300)

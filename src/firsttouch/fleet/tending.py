@@ -474,7 +474,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
             if is_good and {f.verdict for f in compared.findings} == {"pass"}:
                 return "pass", "", measured
             verdict = replace(compared, missing=()) if compared.findings else verdict
-    return verdict.verdict, verdict.why(), measured
+    return verdict.verdict, verdict.reason(), measured
 
 
 def _records(host: str, name: str) -> list[Record]:

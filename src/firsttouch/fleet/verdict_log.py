@@ -134,7 +134,7 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
     _check_name(verdict)
     if measured <= 0:
         return
-    texts = (verdict.host, verdict.system, verdict.verdict, verdict.why()[:_LONGEST], source[:_LONGEST])
+    texts = (verdict.host, verdict.system, verdict.verdict, verdict.reason()[:_LONGEST], source[:_LONGEST])
     logged = Logged(round(measured, 3), *texts)
     file = (to or log_folder()) / f"{verdict.host}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)

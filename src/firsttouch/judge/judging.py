@@ -409,9 +409,8 @@ class _Judging:
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
             self._add(judged, host, _COMPARED_WITH[number], loss, limit, word, note)
-        for host, bad in judged.intermittent.items():
-            note = f"intermittent: bad in {bad.sessions} of {bad.of} sessions"
-            self._add(judged, host, "its other sessions", bad.loss, bad.limit, SUSPECT, note)
+        for host, (loss, limit, note) in judged.intermittent.items():
+            self._add(judged, host, "its other sessions", loss, limit, SUSPECT, note)
         if kind == "time" or judged.series.part.name == "locks" or judged.series.is_together:
             return
         by_system = [self._findings.references[number][0] is not None for number in judged.series.cases]

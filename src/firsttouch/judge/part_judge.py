@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections import Counter
@@ -19,7 +20,6 @@ from firsttouch.judge import levels, questions
 from firsttouch.judge.constants import (
     BAD_SESSIONS,
     DOUBTFUL_LOSS,
-    FAIL_TAIL,
     FEWEST_HOSTS,
     INTERMITTENT_SESSIONS,
     LEAST_LOSS,
@@ -34,22 +34,12 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
 from firsttouch.judge.questions import Answer, TwoGroups, Update
-from firsttouch.judge.statistics import binomial_tail
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
-
-
-class Intermittent(Struct, frozen=True):
-    """A host is bad in some *sessions* of all, by *loss* (their median) and by more than *limit*."""
-
-    sessions: int
-    of: int
-    loss: float
-    limit: float
 
 
 class Prepared(Struct, frozen=True):
@@ -105,8 +95,8 @@ class Judged(Struct, frozen=True):
     begin: Ints
     before: Ints
     is_disturbed: Bools
-    #: The hosts that are bad again and again.
-    intermittent: Mapping[int, Intermittent]
+    #: The hosts that are bad again and again: their usual loss in bad sessions, the limit, and how often.
+    intermittent: Mapping[int, tuple[float, float, str]]
     groups: TwoGroups | None
     #: The deviation of good hosts.
     deviation: float
@@ -422,8 +412,8 @@ def _awaiting(  # noqa: PLR0917
 
 def _intermittent(
     loss: Floats, sessions: Sessions, noise: Floats, words: NDArray[np.uint8]
-) -> dict[int, Intermittent]:
-    """Return the hosts that are good in most sessions, were bad in several, and lately again."""
+) -> dict[int, tuple[float, float, str]]:
+    """Return the hosts that are good in most sessions, were bad in several periods, and lately again."""
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
     host = sessions.host[measured]
     counts = np.bincount(host, minlength=sessions.hosts)
@@ -432,27 +422,32 @@ def _intermittent(
     # The middle of the sessions that are good if up to MOST_BAD of them are bad.
     usual = levels.of_hosts(loss[measured], host, sessions.hosts, quantile=(1 - MOST_BAD) / 2)
     clear = float(np.maximum(4 * np.median(noise), LEAST_LOSS))
-    is_bad = loss[measured] - usual[host] > clear
-    bad = np.bincount(host[is_bad], minlength=sessions.hosts)
-    result: dict[int, Intermittent] = {}
-    rate = (np.sort(bad)[: max(1, (3 * len(bad)) // 4)].sum() + 1) / (counts.sum() + 1)
-    for number in np.flatnonzero((bad >= INTERMITTENT_SESSIONS) & (words < SUSPECT)).tolist():
-        rows = is_bad[host == number]
-        tail = binomial_tail(int(bad[number]), int(counts[number]), float(rate))
-        since = len(rows) - 1 - int(np.flatnonzero(rows)[-1])
-        share = bad[number] / counts[number]
-        losses = loss[measured][host == number] - usual[number]
-        is_good = losses < clear / 2
-        if tail < FAIL_TAIL and (1 - share) ** since > 0.1 and _runs(rows, is_good) > 1:
-            size = float(np.median(losses[rows]))
-            result[number] = Intermittent(int(bad[number]), int(counts[number]), size, clear)
+    losses = loss[measured] - usual[host]
+    bad = np.bincount(host[losses > clear], minlength=sessions.hosts)
+    result: dict[int, tuple[float, float, str]] = {}
+    # What most hosts have is no fault of one.
+    often = INTERMITTENT_SESSIONS * (1 + float(np.median(bad[counts > 0])))
+    for number in np.flatnonzero((bad >= often) & (words < SUSPECT)).tolist():
+        of_host = losses[host == number]
+        is_bad = of_host > clear
+        since = len(of_host) - 1 - int(np.flatnonzero(is_bad)[-1])
+        # A bad period ends where the host is good again.
+        is_clear = is_bad[is_bad | (of_host < clear / 2)]
+        periods = np.count_nonzero(np.diff(is_clear.astype(np.int8), prepend=0) == 1)
+        if periods > 1 and (1 - bad[number] / counts[number]) ** since > 0.1:
+            note = f"intermittent: bad in {bad[number]} of {counts[number]} sessions"
+            result[number] = float(np.median(of_host[is_bad])), clear, note
     return result
 
 
-def _runs(is_bad: Bools, is_good: Bools) -> int:
-    """Return how often a host became bad: a bad period is one, and ends where the host is good again."""
-    clear = is_bad[is_bad | is_good]
-    return int(np.count_nonzero(np.diff(clear.astype(np.int8), prepend=0) == 1))
+def _may_explain(cause: Series, effect: Series) -> bool:
+    """Return whether what one part lost makes another lose as much."""
+    (name, place), at = (effect.part.name, effect.part.place), cause.part.place
+    if cause.part.name == "clock":
+        is_slowed = effect.kind in {"latency", "slowest accesses", "bandwidth"} and name != "clock"
+        return is_slowed and at[:1] in {(), place[:1]}
+    is_end = not place or at == place[1:]
+    return name == "link" and (cause.part.name, cause.kind) == ("memory", effect.kind) and is_end
 
 
 def _explain(judged: Sequence[Judged]) -> None:
@@ -461,27 +456,12 @@ def _explain(judged: Sequence[Judged]) -> None:
     Links end at the memory of a bank, caches and memory's latency follow the clock, and all parts of a name
     together are named only if no single one is.
     """
-
-    def explained(effect: Judged, cause: Judged, factor: float = 1.3) -> None:
-        if cause is effect:
-            return
+    for effect, cause in itertools.product(judged, judged):
         bad = (cause.words >= SUSPECT) & (effect.words > PASS)
-        for host in np.flatnonzero(bad).tolist():
+        for host in np.flatnonzero(bad).tolist() if _may_explain(cause.series, effect.series) else ():
             loss, _ = effect.answer(host)
-            if not loss > factor * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
+            if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
                 effect.words[host] = PASS
-
-    for j in judged:
-        part, kind = j.series.part, j.series.kind
-        if part.name == "link":
-            for other in judged:
-                is_end = not part.place or other.series.part.place == part.place[1:]
-                if (other.series.part.name, other.series.kind) == ("memory", kind) and is_end:
-                    explained(j, other)
-        if kind in {"latency", "slowest accesses", "bandwidth"} and part.name != "clock":
-            for other in judged:
-                if other.series.part.name == "clock" and other.series.part.place[:1] in {(), part.place[:1]}:
-                    explained(j, other)
     # All of a name: named if most of its parts are bad alike, and else the single ones.
     for j in judged:
         if not j.series.is_together:

@@ -88,10 +88,3 @@ def student_quantile(tail: float, freedom: FloatOrFloats) -> FloatOrFloats:
     z = -NormalDist().inv_cdf(tail) * (8 * freedom + 3) / (8 * freedom + 1)
     quantile: FloatOrFloats = np.sqrt(freedom * np.expm1(np.minimum(z * z / freedom, 700.0)))
     return quantile
-
-
-def binomial_tail(count: int, trials: int, probability: float) -> float:
-    """Return the probability of at least *count* successes in *trials*."""
-    return math.fsum(
-        math.comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(count, trials + 1)
-    )

@@ -354,21 +354,19 @@ class HostVerdict(Struct, frozen=True, dict=True):
         return [*(f"possible cause: {cause}" for cause in self.causes), *self.findings_evidence]
 
     def reason(self) -> str:
-        """Return why the host is bad in one short line, for Slurm's ``reason=`` and for lists.
+        """Return why the host does not pass in one short line, for Slurm's ``reason=`` and for lists.
 
-        It is the worst and surest finding, and for a fail the name of the possible cause; an empty string if no
-        metric is bad.
+        It is the worst and surest finding, and for a fail the name of the possible cause; or else why the host is
+        undecided or what is missing; an empty string if it passes.
         """
-        if not self._bad:
+        if self.verdict == "pass":
             return ""
+        if not self._bad:
+            return next(iter(self.evidence), "")
         text = next((text for word, text in self._bad if word == self.verdict), self._bad[0][1])
         more = f"; {len(self._bad) - 1} more" if len(self._bad) > 1 else ""
         cause = f"possible cause: {self.causes[0].split(':')[0]}" if self.causes else self.cause
         return f"{text}{more}{cause and f'; {cause}'}"
-
-    def why(self) -> str:
-        """Return :meth:`reason`, or else why the host is undecided or what is missing; "" if it passes."""
-        return "" if self.verdict == "pass" else self.reason() or next(iter(self.evidence), "")
 
     @property
     def cause(self) -> str:
