@@ -102,7 +102,7 @@ def test_the_settings_of_a_server(tmp_path):
         ({f"{SCHED_EXT}/state": "disabled"}, "kernel.sched_ext", "disabled"),
         ({f"{SCHED_EXT}/state": "enabled", OPS: "scx_lavd"}, "kernel.sched_ext", "scx_lavd"),
         ({**JOB, f"{CGROUP}/job/memory.max": "4096", f"{CGROUP}/job/step/memory.max": "max"}, LIMIT, "4096"),
-        ({**JOB, f"{CGROUP}/job/step/cpu.max": "max 100000"}, "cgroup.cpu.max", ""),
+        ({**JOB, f"{CGROUP}/job/step/cpu.max": "max 100000"}, "cgroup.cpu.max", "max"),
         ({**JOB, f"{CGROUP}/job/cpu.max": "150000 100000"}, "cgroup.cpu.max", "150000 100000"),
     ],
 )

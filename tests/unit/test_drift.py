@@ -88,17 +88,14 @@ def test_the_changes_of_a_host():
         Record("topology", "pus", "1", "neither", (4,), host="n3"),
     ]
     for source in (records, to_frame(records), drift.configured(records)):
-        steps = drift.sequences(source)["n1"]
-        assert [(c.settings["firmware.version"], (c.time // 86_400_000) % 7) for c in steps] == [
-            ("1", steps[0].time // 86_400_000 % 7),
-            ("2", (steps[0].time // 86_400_000 + 3) % 7),
-            ("1", (steps[0].time // 86_400_000 + 5) % 7),
-        ]
+        newest = drift.latest(source)["n1"]
+        days = [(text, 1 + (time - newest.time) // 86_400_000) for time, text in newest.changes]
+        assert days == [("firmware.version 1 -> 2", -1), ("firmware.version 2 -> 1", 1)]
         assert {host: c.settings["firmware.version"] for host, c in drift.latest(source).items()} == {
             "n1": "1",
             "n2": "1",
         }
     assert drift.latest(records)["n2"].settings == {"firmware.version": "1"}
-    assert "n3" not in drift.sequences(records)
-    assert drift.latest([]) == drift.sequences(drift.configured([])) == {}
+    assert "n3" not in drift.latest(records)
+    assert drift.latest([]) == drift.latest(drift.configured([])) == {}
     assert drift.drift({}).hosts == 0

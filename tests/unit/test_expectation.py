@@ -281,6 +281,35 @@ def test_a_loss_of_the_only_host_is_seen_after_few_good_sessions(good, bad, word
     assert verdict(*records).verdict == word
 
 
+@pytest.mark.parametrize("day", [8, 4])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "memory.huge_pages always -> never",
+        "memory.huge_pages_sizes inherit: 64, 2048 kB -> never: 64 kB; inherit: 2048 kB",
+        "memory.numa_balancing 0 -> 2",
+        "memory.demotion false -> true",
+        "memory.interleave_weights 0: 1, 1: 1 -> 0: 4, 1: 1",
+        "kernel.sched_ext disabled -> scx_rusty",
+        "cgroup.cpu.max max -> 200000 100000",
+    ],
+)
+def test_a_setting_that_changed_with_the_loss_is_a_possible_cause(tmp_path, run_cli, changed, day):
+    """The loss begins on the eighth day; what changed on another day is none."""
+    setting, _, text = changed.partition(" ")
+    values = text.split(" -> ")
+    records = [r for d in range(1, 11) for r in session("n1", d, 150 if d < 8 else 120)]
+    for d in range(1, 11):
+        now = configuration(**{setting.replace(".", "_", 1): values[d >= day]})
+        records.append(replace(now, time=f"2026-01-{d:02d}T00:00:00+00:00"))
+    schema.append(tmp_path / "records.jsonl", [replace(r, system="amd-milan") for r in records])
+    validated = run_cli("validate", "--system", "amd-milan", tmp_path / "records.jsonl")
+    assert validated.status == 1
+    page = write_report([tmp_path / "records.jsonl"], tmp_path / "out").summary.table()
+    for text in (validated.out, " ".join(page.split())):
+        assert (f"changed setting: {changed}, when the loss began" in text) == (day == 8)
+
+
 @pytest.mark.parametrize(
     ("past", "rate", "word", "text"),
     [

@@ -147,11 +147,11 @@ def updated():
 class TestRecords:
     def test_settings_that_changed_at_the_same_time_are_named(self, updated):
         listed = history.changes(
-            judged(samples_table.of_records(updated), Undescribed("s")), drift.sequences(updated)
+            judged(samples_table.of_records(updated), Undescribed("s")), drift.latest(updated)
         )
         assert [(len(c.hosts) > 1, c.causes) for c in listed] == [
-            (True, ("firmware.version 2.4 -> 2.6",)),
-            (False, ()),
+            (True, ["firmware.version 2.4 -> 2.6"]),
+            (False, []),
         ]
         assert listed[1].hosts == ("n3",)
         assert listed[1].change == pytest.approx(-0.16, abs=0.02)
@@ -187,7 +187,7 @@ class TestRecords:
 
     def test_a_page_shows_them(self, updated):
         table = samples_table.of_records(updated)
-        section = pages.of_fleet(history.changes(judged(table, Undescribed("s")), drift.sequences(updated)))
+        section = pages.of_fleet(history.changes(judged(table, Undescribed("s")), drift.latest(updated)))
         (changes,) = [block for block in section.blocks if isinstance(block, Table)]
         assert len(section.documents) == len(changes.rows) == 2
         assert "firmware.version 2.4 -> 2.6" in changes.rows[0][-1]

@@ -100,7 +100,7 @@ def _learn_processors(args: argparse.Namespace) -> int:
     given.print_ahead()
     given.refuse_unread()
     table = table if args.hosts is None else _of_hosts(table, args.hosts)
-    newest = given.newest_configurations()
+    newest = given.configurations()
     fleets = [judged(samples, Undescribed(name)) for name, samples in table.by_system().items()]
     learned, left_out = processor_shares.learnt(fleets, newest, loss=args.loss)
     reasons = [f"{host}: {why}" for host, why in sorted(left_out.items())]

@@ -215,15 +215,15 @@ def _kernel_policies(root: Path) -> dict[str, str]:
 
 
 def _cgroup_limits(root: Path) -> dict[str, str]:
-    """Return the limits of the second version's cgroups of this process, each the nearest one that is set."""
+    """Return the limits of the second version's cgroups of this process: the nearest one that is set, or max."""
     lines = kernel_files.text(root / "proc/self/cgroup", "replace").splitlines()
     path = next((line[3:] for line in lines if line.startswith("0::")), "")
     folder = root / "sys/fs/cgroup" / path.lstrip("/")
     levels = [level for level in (folder, *folder.parents) if level.is_relative_to(root / "sys/fs/cgroup")]
 
     def nearest(name: str) -> str:
-        texts = (kernel_files.text(level / name) for level in levels)
-        return next((text for text in texts if text and text.split()[0] != "max"), "")
+        texts = [text for level in levels if (text := kernel_files.text(level / name))]
+        return next((text for text in texts if text.split()[0] != "max"), "max" if texts else "")
 
     return {f"cgroup.{name}": nearest(name) for name in ("cpu.max", "memory.high", "memory.max")}
 

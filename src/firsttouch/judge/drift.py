@@ -16,12 +16,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.errors import first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.judge.verdict import Divided, natural
 from firsttouch.records.cases import grouped
-from firsttouch.records.schema import Record, to_frame
+from firsttouch.records.schema import GAP, Record, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,8 +32,8 @@ CHECK, METRIC = "configuration", "settings"
 READ = ("check", "metric", "status", "system", "host", "time", "parameters")
 #: The value of a memory module that a host has not.
 ABSENT = "absent"
-#: Memory modules that are named.
-_NAMED = 3
+#: Memory modules and settings that are named, and hosts of an update that are looked at to name them.
+_NAMED, _LOOKED_AT = 3, 200
 #: The least share of either group of a divided fleet that a setting must tell apart.
 _TELLS = 0.8
 #: Parameters of the kernel's command line that are of one host only, or repeat the kernel's release.
@@ -47,11 +48,15 @@ _ADDRESS = re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b")
 
 
 class Configuration(Struct, frozen=True):
-    """The *settings* of a host at a *time* (ms since 1970); memory modules were read from *source*."""
+    """The *settings* of a host at a *time* (ms since 1970); memory modules were read from *source*.
+
+    *changes* are those of all its settings until then, as text, with their times.
+    """
 
     time: int
     settings: Mapping[str, str]
     source: str = ""
+    changes: tuple[tuple[int, str], ...] = ()
 
 
 class Deviation(Struct, frozen=True):
@@ -121,8 +126,8 @@ def configured(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
     return source.filter(check=CHECK, metric=METRIC, status="valid").select(READ)
 
 
-def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configuration]]:
-    """Return the configurations of each host, oldest first, each from the time when it was new.
+def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
+    """Return the newest configuration of each host, since it was new; *source* as for :func:`configured`.
 
     Changes of what :func:`comparable` leaves out are no changes.
     """
@@ -130,21 +135,19 @@ def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configu
 
     rows = configured(source).select("host", pl.col("time").dt.epoch("ms"), "parameters").sort(pl.all())
     is_new = pl.col("parameters") != pl.col("parameters").shift().over("host")
-    seen: dict[str, list[Configuration]] = {}
+    newest: dict[str, Configuration] = {}
     for host, time, text in rows.filter(is_new.fill_null(value=True)).iter_rows():
-        now, steps = Configuration(time, *_read(text)), seen.setdefault(host, [])
-        if not steps or differences(host, steps[-1], now):
-            steps.append(now)
+        now, before = Configuration(time, *_read(text)), newest.get(host)
+        if before is None:
+            newest[host] = now
+        elif apart := differences(host, before, now):
+            changed = ((time, f"{name} {a} -> {b}") for name, (a, b) in apart.items())
+            newest[host] = replace(now, changes=(*before.changes, *changed))
         else:
             # What can be read only now, or could be read only before, is no change either.
-            settings = {**_without_modules(steps[-1].settings), **now.settings}
-            steps[-1] = Configuration(steps[-1].time, settings, now.source)
-    return seen
-
-
-def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
-    """Return the newest configuration of each host."""
-    return {host: steps[-1] for host, steps in sequences(source).items()}
+            settings = {**_without_modules(before.settings), **now.settings}
+            newest[host] = replace(before, settings=settings, source=now.source)
+    return newest
 
 
 @lru_cache(maxsize=1 << 14)
@@ -202,6 +205,17 @@ def differences(host: str, old: Configuration, new: Configuration) -> dict[str, 
     else:
         a = _without_modules(a)
     return {name: (a[name], b[name]) for name in sorted(a.keys() & b.keys()) if a[name] != b[name]}
+
+
+def changed_settings(
+    configurations: Mapping[str, Configuration], hosts: Sequence[str], after: int, before: int
+) -> list[str]:
+    """Return the settings that changed on most *hosts* after one session and until a later one (ms since 1970)."""
+    known = [configurations[host] for host in hosts if host in configurations][:_LOOKED_AT]
+    # A new configuration is recorded in the first session that has it.
+    counts = Counter(text for c in known for time, text in c.changes if after < time <= before + GAP)
+    common = [text for text, count in sorted(counts.items()) if 2 * count > len(known)]
+    return [*common[:_NAMED], *([f"{len(common) - _NAMED} more settings"] if len(common) > _NAMED else [])]
 
 
 def drift(configurations: Mapping[str, Configuration]) -> Drift:

@@ -21,7 +21,7 @@ from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import STABLE_SESSIONS
-from firsttouch.judge.drift import Configuration, Drift, drift
+from firsttouch.judge.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
     ORDER,
@@ -39,7 +39,7 @@ from firsttouch.records.cases import Case
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.references import FACTS, Reference
-from firsttouch.units import day, quantity
+from firsttouch.units import day, quantity, text_range
 
 if TYPE_CHECKING:
     import polars as pl
@@ -224,7 +224,21 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def _drift(self) -> Drift:
         """How the configurations of the hosts differ."""
-        return drift({host: c for host, c in self.configurations().items() if host in self.number})
+        return drift({host: c for host, c in self.newest_configurations.items() if host in self.number})
+
+    @cached_property
+    def newest_configurations(self) -> Mapping[str, Configuration]:
+        """The newest configuration of each host."""
+        return self.configurations()
+
+    def _changed_settings(self, host: str, parts: Sequence[PartFinding]) -> Iterator[str]:
+        """Yield the settings that changed when the loss of a bad part began, as a possible cause."""
+        for after, before in sorted(
+            {part.between for part in parts if part.between and part.word in {"suspect", "fail"}}
+        ):
+            if changed := changed_settings(self.newest_configurations, [host], after, before):
+                when = text_range(day(after), day(before))
+                yield f"changed setting: {'; '.join(changed)}, when the loss began ({when})"
 
     @cached_property
     def hosts(self) -> list[str]:
@@ -444,7 +458,7 @@ class Findings(Struct, frozen=True, dict=True):
                 *self.missing.get(host, ()),
                 *(f"{case.title}: {last_of.get(case.key, _ABSENT)}" for case in absent_cases),
             ),
-            tuple(causes(symptoms)) if slow else (),
+            (*self._changed_settings(host, parts), *causes(symptoms)) if slow else (),
             visible=self._visible(host),
             blind=self.blind_parts(host),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
-from firsttouch.judge import drift, questions
+from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
-from firsttouch.judge.drift import Configuration
+from firsttouch.judge.drift import Configuration, changed_settings
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.levels import Sessions
 from firsttouch.judge.part_judge import Judged
@@ -30,7 +30,6 @@ from firsttouch.judge.statistics import chance_of_change
 from firsttouch.records.groups import group_medians
 from firsttouch.records.parts import Series
 from firsttouch.records.samples_table import SamplesTable
-from firsttouch.records.schema import GAP
 from firsttouch.units import day, iso
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 FEWEST_SESSIONS = 3
 #: Smaller changes are not listed: no error is known so well.
 _LEAST = LEAST_LOSS / 5
-#: Settings that are named, and hosts of an update that are looked at to name them.
-_NAMED, _LOOKED_AT = 3, 200
 
 
 class Change(Struct, frozen=True):
@@ -94,12 +91,10 @@ class Change(Struct, frozen=True):
 # The changes of each part
 
 
-def changes(
-    findings: Findings, configurations: Mapping[str, Sequence[Configuration]] | None = None
-) -> list[Change]:
+def changes(findings: Findings, configurations: Mapping[str, Configuration] | None = None) -> list[Change]:
     """Return the changes of the parts of all hosts: those of many hosts first, then the newest first.
 
-    *configurations* are those of each host, oldest first (:func:`firsttouch.judge.drift.sequences`).
+    *configurations* are the newest ones of hosts, with their changes.
     """
     fleet, samples = findings.fleet, findings.samples
     if fleet is None:
@@ -112,7 +107,9 @@ def changes(
             for steps in _together_or_sure(_steps(judged, fleet.sessions), fleet.sessions, tests):
                 listed.append(_change(samples, fleet.sessions, judged.series, steps))
     listed = sorted(_of_parts(listed), key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))
-    return [replace(c, causes=_causes(c, configurations)) for c in listed] if configurations else listed
+    if not configurations:
+        return listed
+    return [replace(c, causes=changed_settings(configurations, c.hosts, c.after, c.before)) for c in listed]
 
 
 def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
@@ -203,18 +200,3 @@ def _of_parts(listed: Iterable[Change]) -> list[Change]:
         for of_hosts in events.values()
         for first, others in of_hosts
     ]
-
-
-def _causes(change: Change, configurations: Mapping[str, Sequence[Configuration]]) -> tuple[str, ...]:
-    """Return the settings that changed at the same time, on most hosts of an update."""
-    hosts = [host for host in change.hosts if host in configurations][:_LOOKED_AT]
-    counts: Counter[str] = Counter()
-    for host in hosts:
-        # A new configuration is recorded in the first session that has it.
-        for old, new in itertools.pairwise(configurations[host]):
-            if change.after < new.time <= change.before + GAP:
-                apart = drift.differences(host, old, new)
-                counts.update(f"{name} {a} -> {b}" for name, (a, b) in apart.items())
-    common = [text for text, count in sorted(counts.items()) if 2 * count > len(hosts)]
-    more = [f"{len(common) - _NAMED} more settings"] if len(common) > _NAMED else []
-    return (*common[:_NAMED], *more)

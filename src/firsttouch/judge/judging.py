@@ -28,7 +28,7 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_NOISE,
 )
-from firsttouch.judge.drift import Configuration, latest
+from firsttouch.judge.drift import Configuration, changed_settings, latest
 from firsttouch.judge.findings import (
     FAIL,
     FLEET,
@@ -105,15 +105,17 @@ def judged(
 
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
     """Fill in what the parts of each host should reach. A low one is suspect, and fails nobody."""
-    samples, configurations = findings.samples, findings.configurations()
+    samples, configurations = findings.samples, findings.newest_configurations
     # The facts of a system without a file were drafted from the host that reads the records.
     facts = findings.system.facts if findings.system.path else None
     for number, host in enumerate(samples.hosts):
         settings = configurations[host].settings if host in configurations else {}
         expected = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
         findings.expected[number] = (*_beyond_limits(findings, host), *expected)
-        if low := [e.finding() for e in expected if e.answer == "low"]:
-            findings.parts.setdefault(number, []).extend(low)
+        stated = findings.parts.get(number, [])
+        bad = {(part.part, part.kind) for part in stated if part.word in {"suspect", "fail"}}
+        if low := [e.finding() for e in expected if e.answer == "low" and (e.part, e.kind) not in bad]:
+            findings.parts[number] = [*stated, *low]
 
 
 def _beyond_limits(findings: Findings, host: str) -> Iterator[Expectation]:
@@ -239,7 +241,7 @@ class _Judging:
         if not self._is_fleet and not (findings.by != NONE).any():
             findings.blind.clear()  # nothing was judged at all
         findings.divided.extend(_divided(fleet, self._samples))
-        findings.updates.extend(_updates(fleet, self._samples))
+        findings.updates.extend(_updates(fleet, findings))
 
     def _count_now(self, number: int, judged: Judged, session_place: Ints) -> None:
         """Mark the repetitions that count: those of sessions since the last change, calm ones if there are any."""
@@ -433,15 +435,18 @@ def _finding(  # noqa: PLR0917
     note: str = "",
 ) -> PartFinding:
     part, fleet = judged.series.part, findings.fleet
-    is_since = fleet is not None and judged.before[host] >= 0 and question != _PROMISED
+    between: tuple[int, ...] = ()
+    if fleet is not None and judged.before[host] >= 0 and question != _PROMISED:
+        between = tuple(fleet.sessions.time[[judged.before[host], judged.begin[host]]].tolist())
     return PartFinding(
         *(part.text, judged.series.kind, ORDER[word], question, loss, limit, float(judged.sight[host])),
         int(judged.sessions[host]),
         round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
-        day(int(fleet.sessions.time[judged.begin[host]])) if fleet and is_since else "",
+        day(between[1]) if between else "",
         note=note,
         series=judged.series.pattern,
         is_together=not part.place,
+        between=between,
     )
 
 
@@ -460,9 +465,9 @@ def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
     ]
 
 
-def _updates(fleet: Fleet, samples: SamplesTable) -> Iterator[str]:
+def _updates(fleet: Fleet, findings: Findings) -> Iterator[str]:
     """Yield a line for each update: what many parts of the same hosts lost at the same time is one."""
-    time, around = fleet.sessions.time, fleet.sessions.interval
+    samples, time, around = findings.samples, fleet.sessions.time, fleet.sessions.interval
     changed = [(update, judged.series) for judged in fleet.series for update in judged.prepared.updates]
     events: list[tuple[Update, Series, set[int], list[Series]]] = []
     for update, series in sorted(changed, key=lambda c: (not c[1].is_together, -abs(c[0].change))):
@@ -476,13 +481,15 @@ def _updates(fleet: Fleet, samples: SamplesTable) -> Iterator[str]:
         else:
             events.append((update, series, hosts, []))
     for update, series, hosts, others in events:
-        days = (day(int(time[session])) for session in (update.begin, update.end))
+        begin, end = (int(time[session]) for session in (update.begin, update.end))
+        names = sorted(samples.hosts[host] for host in hosts)
+        settings = changed_settings(findings.newest_configurations, names, begin - int(around), end)
+        details = [folded(names), series.title + (f" and {len(others)} more" if others else ""), *settings]
         yield (
             f"an update: {len(hosts)} of {len(samples.hosts)} hosts "
             f"{'lost' if update.change > 0 else 'gained'} "
-            f"{100 * abs(as_fraction(update.change)):.1f} % together, {text_range(*days)} "
-            f"({folded(sorted(samples.hosts[host] for host in hosts))}; {series.title}"
-            f"{f' and {len(others)} more' if others else ''})"
+            f"{100 * abs(as_fraction(update.change)):.1f} % together, {text_range(day(begin), day(end))} "
+            f"({'; '.join(details)})"
         )
 
 

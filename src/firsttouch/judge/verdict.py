@@ -32,6 +32,8 @@ ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
 #: What is stated in place of the cause of a fail if no rule fits.
 NO_CAUSE = "no known signature"
+#: What a part that is low is compared with.
+EXPECTED = "expected"
 #: A verdict that sees losses of this fraction is not called blind.
 _SEEN = 0.06
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
@@ -91,6 +93,8 @@ class PartFinding(Struct, frozen=True):
     #: The name of the part without its place, with its kind; whether all parts of the name are meant.
     series: str = ""
     is_together: bool = False
+    #: The times of the last session before the loss and of the first with it (ms since 1970); (): unknown.
+    between: tuple[int, ...] = ()
 
     def text(self) -> str:
         """Return the finding as one line."""
@@ -172,7 +176,7 @@ class Expectation(Struct, frozen=True):
         loss = math.log(self.expected / self.reaches) * (-1 if self.kind == "latency" else 1)
         series = f"{self.part.split()[0]} {self.kind}"
         rests = (loss, math.inf, math.inf, 0, 0)
-        return PartFinding(self.part, self.kind, "suspect", "expected", *rests, note=self.basis, series=series)
+        return PartFinding(self.part, self.kind, "suspect", EXPECTED, *rests, note=self.basis, series=series)
 
 
 def answer(expectations: Iterable[Expectation]) -> Answer:
@@ -312,6 +316,11 @@ class HostVerdict(Struct, frozen=True, dict=True):
         return worst([of_findings, of_blind, "suspect" if self.missing else of_findings])
 
     @property
+    def is_judged(self) -> bool:
+        """Whether anything else than what its parts should reach was judged."""
+        return bool(self.findings) or any(part.question != EXPECTED for part in self.parts)
+
+    @property
     def summary(self) -> HostSummary:
         """The verdict in numbers."""
         counts = Counter(f.verdict for f in self.findings)
@@ -380,7 +389,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     def outcome(self) -> str:
         """Return the one-line verdict without its word: how many metrics pass, and the worst evidence."""
         passed = sum(f.verdict == "pass" for f in self.findings)
-        parts = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
+        parts = [f"{passed} of {len(self.findings)} judged metrics pass"] if self.findings else []
+        parts += self.evidence[:_NAMED]
         parts += [f"and {len(self.evidence) - _NAMED} more"] if len(self.evidence) > _NAMED else []
         parts += [NO_CAUSE] if self.cause == NO_CAUSE else []
         if self.unjudged and self.findings:

@@ -178,16 +178,12 @@ class Gathered(Struct, frozen=True, dict=True):
             self.configured.append(drift.configured(frame))
             yield frame
 
-    def configurations(self) -> dict[str, list[Configuration]]:
-        """Return the configurations of each host, oldest first, read with the samples if these have been read."""
+    def configurations(self) -> dict[str, Configuration]:
+        """Return the newest configuration of each host, read with the samples if these have been read."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         configured = self.configured or map(drift.configured, self.frames(drift.READ))
-        return drift.sequences(pl.concat([drift.configured(()), *configured]))
-
-    def newest_configurations(self) -> dict[str, Configuration]:
-        """Return the newest configuration of each host."""
-        return {host: steps[-1] for host, steps in self.configurations().items()}
+        return drift.latest(pl.concat([drift.configured(()), *configured]))
 
     def _keep_unread(self, unread: Unread) -> None:
         # A second reading gives the same text.
@@ -329,9 +325,7 @@ def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Jud
     """
     samples, gathered = of_system(records, system, logs=logs)
     missing = gathered.lost(system.name, samples.hosts)
-    return Judgement(
-        judged(samples, system, missing=missing, configurations=gathered.newest_configurations), gathered
-    )
+    return Judgement(judged(samples, system, missing=missing, configurations=gathered.configurations), gathered)
 
 
 def of_system(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:

@@ -116,7 +116,6 @@ def report_of(
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None))
 
     def write(out: Path) -> Fleet:
-        newest = {host: steps[-1] for host, steps in configurations.items()}
         pages = _details(gathered, fleets, described, out, details) if details else {}
         # The verdicts already list unfinished steps of campaigns as missing.
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
@@ -127,7 +126,7 @@ def report_of(
             pages_of=pages,
             guided=guided,
             histories=histories,
-            configurations=newest,
+            configurations=configurations,
             dated_ahead=gathered.dated_ahead,
         )
 
@@ -161,7 +160,7 @@ def _judged(samples: SamplesTable, described: System | None, gathered: Gathered)
         judging = described if described is not None and described.name == name else _judging(name)
         part = parts[name] if name in parts else samples.by_system(name)[name]
         missing = gathered.lost(name, part.hosts, strangers=names == [name] or judging is described)
-        fleets.append(judged(part, judging, missing=missing, configurations=gathered.newest_configurations))
+        fleets.append(judged(part, judging, missing=missing, configurations=gathered.configurations))
     return fleets
 
 
