@@ -281,7 +281,7 @@ def _cards(report: _Report) -> list[Card]:
         placement = guidelines.recommended(of_system)
         card = of_verdicts.card_of_host(
             *(v, titles[v.key], host.aspects, verdict, report.problems),
-            is_judged=key in judged and bool(verdict and (verdict.findings or verdict.missing)),
+            is_judged=verdict is not None and (verdict.is_judged or (key in judged and bool(verdict.missing))),
             placement=placement,
         )
         cards.append(card)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -19,8 +20,8 @@ from firsttouch.report.text import clean
 from firsttouch.units import percent, quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
-#: Problems that a terminal shows, and the width of its first column.
-_NAMED, _LABEL = 5, 28
+#: Problems that a terminal shows, the width of its first column, and the width of sentences next to it.
+_NAMED, _LABEL, _SENTENCE = 5, 28, 49
 
 
 def card_key(view: HostView) -> str:
@@ -107,7 +108,9 @@ class Summary(Struct, frozen=True):
             lines = [f"{view.host} (system {view.system}, partition {view.partition})"]
             if card := cards.get(card_key(view)):
                 lines.append(card.heading)
-                lines += [f"{name:<{_LABEL}}  {''.join(spans(text))}" for name, text in card.lines.items()]
+                for name, text in card.lines.items():
+                    first, *others = textwrap.wrap("".join(spans(text)), _SENTENCE)
+                    lines += [f"{name:<{_LABEL}}  {first}", *(f"{'':<{_LABEL}}  {line}" for line in others)]
             for result in results:
                 if not result.is_detail:
                     record = result.record

@@ -160,7 +160,7 @@ def card_of_host(
     else:
         first = _first(verdict)
         sentence = f"{first[0].upper()}{first[1:]}."
-        sentence += f" {_judged(verdict)}." if verdict.findings_evidence else ""
+        sentence += f" {_judged(verdict)}." if verdict.findings and verdict.findings_evidence else ""
     named = {
         "Why": sentence,
         "Possible cause": f"{verdict.cause}." if verdict and is_judged and verdict.cause else "",
