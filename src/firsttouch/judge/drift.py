@@ -211,10 +211,10 @@ def changed_settings(
     configurations: Mapping[str, Configuration], hosts: Sequence[str], after: int, before: int
 ) -> list[str]:
     """Return the settings that changed on most *hosts* after one session and until a later one (ms since 1970)."""
-    known = [configurations[host] for host in hosts if host in configurations][:_LOOKED_AT]
+    of_hosts = [configurations[host] for host in hosts if host in configurations][:_LOOKED_AT]
     # A new configuration is recorded in the first session that has it.
-    counts = Counter(text for c in known for time, text in c.changes if after < time <= before + GAP)
-    common = [text for text, count in sorted(counts.items()) if 2 * count > len(known)]
+    counts = Counter(text for c in of_hosts for time, text in c.changes if after < time <= before + GAP)
+    common = [text for text, count in sorted(counts.items()) if 2 * count > len(of_hosts)]
     return [*common[:_NAMED], *([f"{len(common) - _NAMED} more settings"] if len(common) > _NAMED else [])]
 
 
