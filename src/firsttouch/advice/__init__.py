@@ -15,3 +15,6 @@ Public: :mod:`advising` (advice for an aligner on given reads, a user's command,
 :mod:`advice_text` (JSON document, text, stored files); :mod:`saved` (advice that is applied again to equal cases);
 :class:`auto.Auto` (the scenario of a user's command).
 """
+
+#: The part of the whole run that trials may take.
+BUDGET = 0.03

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from firsttouch.advice import saved
+from firsttouch.advice import BUDGET, saved
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, candidates, default, index_banks, latency_ratio
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import FirstTouchError, RunFailed
@@ -29,8 +29,6 @@ from firsttouch.scenarios.memory_options import Kind, chosen, combinations, of_a
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
-#: The part of the whole run that trials may take.
-BUDGET = 0.03
 #: The first reads, which trials take samples of: this part of the budget, more than a trial takes, and at most so
 #: many bytes of text.
 _HEAD, _MOST_TEXT = 1 / 3, 2**30

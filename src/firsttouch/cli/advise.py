@@ -10,12 +10,13 @@ from typing import Any
 from msgspec.structs import replace
 from tabulate import tabulate
 
-from firsttouch.advice import advice_text, advising, auto, saved
+from firsttouch.advice import BUDGET, advice_text, advising, saved
 from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import say
-from firsttouch.genomics.command_line import calls_aligner, parse
+from firsttouch.genomics.command_line import parse
+from firsttouch.genomics.recognition import recognized
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.units import format_bytes
@@ -46,8 +47,8 @@ def register(subparsers: options.Subparsers) -> None:
     options.add_inputs(parser)
     options.add(parser, "--threads", "--policies", "--options")
     part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
-    budget = f"part of the whole run that trials may cost, such as 0.1 or 10%% (default: {auto.BUDGET})"
-    options.add(parser, "--budget", type=part, default=auto.BUDGET, help=budget)
+    budget = f"part of the whole run that trials may cost, such as 0.1 or 10%% (default: {BUDGET})"
+    options.add(parser, "--budget", type=part, default=BUDGET, help=budget)
     runs = "runs of PROGRAM under each promising scenario (default: 3)"
     options.add(parser, "--repetitions", default=3, help=runs)
     options.add(parser, "--timeout", "--share-host")
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _program(program: Sequence[str], args: argparse.Namespace) -> int:
-    command = parse(program) if calls_aligner(program) else None
+    command = parse(program) if recognized(program) else None
     if command:
         command.refuse_overwriting()
     if command and not command.whole:

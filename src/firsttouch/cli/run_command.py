@@ -19,20 +19,20 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.advice.auto import BUDGET, Auto
+from firsttouch.advice import BUDGET
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, CannotHere, ProgramFailed, one_line
 from firsttouch.execution import host_lock, pu_claims
 from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.progress import live, say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
-from firsttouch.genomics import collecting, division, sam, stream
+from firsttouch.genomics import Form, collecting, division, sam, stream
 from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.messages import Messages
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import is_for_no_aligner
-from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
+from firsttouch.genomics.sinks import AlignOutput, Sink, default_threads, open_sink
 from firsttouch.host import grant
 from firsttouch.host.available_memory import available_bytes
 from firsttouch.host.topology import Topology, load
@@ -216,6 +216,8 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
         if not planned.scenarios:
             say(f"your command as it is: {planned.infeasible[0][1]}")
             return in_one_instance("1x-default")
+        from firsttouch.advice.auto import Auto  # noqa: PLC0415 - a stated scenario needs no advice
+
         choosing = Auto(
             command,
             host,

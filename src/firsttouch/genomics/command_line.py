@@ -23,6 +23,7 @@ from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Synta
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.minimizer_index import has_several_parts
 from firsttouch.genomics.reads import BatchRule, is_fasta
+from firsttouch.genomics.recognition import recognized
 from firsttouch.genomics.sinks import with_indexes
 from firsttouch.records import atomic_files
 
@@ -426,31 +427,16 @@ def _syntax(aligner: Aligner) -> Syntax:
 
 def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
     """Return the aligner that *words* call, with the program that they name, and the number of its words."""
-    wrong: BadInput | None = None
-    best: tuple[int, Aligner] | None = None
-    names = []
-    for name in aligners.names():
-        try:
-            aligner = aligners.aligner(name)
-        except BadInput as error:
-            wrong = wrong or error
-            continue
-        if aligner.command is None or aligner.command_of != name:
-            continue
-        names += [] if aligner.command.refused else [" ".join(aligner.command.begins[0])]
-        length = aligner.command.beginning(words)
-        if length and (best is None or length > best[0]):
-            best = length, aligner
-    if best:
-        length, aligner = best
+    if found := recognized(words):
+        aligner, length = found
         if words[0] != aligner.program and aligner.version_argv[0] == aligner.program:
             aligner = replace(aligner, program=words[0], version_argv=(words[0], *aligner.version_argv[1:]))
         return aligner, length
-    if wrong:
-        raise wrong
+    syntaxes = [a.command for name, a in aligners.aligners().items() if a.command_of == name]
+    names = [" ".join(syntax.begins[0]) for syntax in syntaxes if syntax and not syntax.refused]
     raise BadInput(
-        f"'{shlex.join(words[:2])}' is not the command of an aligner: there are {', '.join(dict.fromkeys(names))}"
-        "; `firsttouch run` places any program"
+        f"'{shlex.join(words[:2])}' is not the command of an aligner: there are {', '.join(names)}; "
+        "`firsttouch run` places any program"
     )
 
 
@@ -709,28 +695,3 @@ def _typed_files(syntax: Syntax, arguments: Arguments) -> _Files:
         else:
             (interleaved if kind == "interleaved" else single).extend(files)
     return result
-
-
-def calls_aligner(words: Sequence[str]) -> bool:
-    """Return whether *words* call an aligner in a way that :func:`parse` knows."""
-    return any(a.command and a.command.beginning(words) for a in aligners.aligners().values())
-
-
-def undivided_because(words: Sequence[str]) -> str:
-    """Return why *words*, which call no aligner, are not divided if they run one nevertheless, or an empty string.
-
-    It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17.
-    """
-    syntaxes = [a.command for a in aligners.aligners().values() if a.command and not a.command.refused]
-    for number in range(1, len(words)):
-        if any(syntax.beginning(words[number:]) for syntax in syntaxes):
-            command = shlex.join(words[number : number + 2])
-            return f"{words[0]} runs one process of `{command} ...`: begin with the aligner to divide its reads"
-    begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]
-    for program, *others in begins if words else ():
-        has_version = re.fullmatch(rf"{re.escape(program)}[-_.]v?\d[\w.-]*", Path(words[0]).name)
-        if has_version and list(words[1 : 1 + len(others)]) == others:
-            return (
-                f"{words[0]} runs as one process: the reads of `{shlex.join([program, *others])}` would be divided"
-            )
-    return ""

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the commands of aligners from those of other programs.
+
+Only files of aligners that have the name of a program of the command are parsed: for most commands there are none,
+and parsing all takes longer than the rest of a short run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from firsttouch import documents, paths
+from firsttouch.errors import BadInput
+
+if TYPE_CHECKING:
+    from firsttouch.genomics.aligners import Aligner
+
+#: The end of a program's name that is its version, as of bwa-0.7.17.
+_VERSION = re.compile(r"[-_.]v?\d[\w.-]*$")
+#: More words than begin any aligner's command.
+_BEGINNING = 8
+
+
+def recognized(words: Sequence[str]) -> tuple[Aligner, int] | None:
+    """Return the aligner that *words* call and how many words call it; None if they call none.
+
+    Raises BadInput for an invalid file with the name of the program, if no valid one describes the command.
+    """
+    candidates, error = _with_names(words[:1])
+    lengths = [(aligner.command.beginning(words), aligner) for aligner in candidates if aligner.command]
+    length, aligner = max(lengths, key=lambda candidate: candidate[0], default=(0, None))
+    if aligner and length:
+        return aligner, length
+    if error:
+        raise error
+    return None
+
+
+def undivided_because(words: Sequence[str]) -> str:
+    """Return why *words*, which call no aligner, are not divided if they run one nevertheless, or an empty string.
+
+    It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17.
+    """
+    if words and words[0].endswith("sh"):  # a script is one word
+        words = [part for word in words for part in word.split()]
+    syntaxes = [a.command for a in _with_names(words)[0] if a.command and not a.command.refused]
+    for number in range(1, len(words) if syntaxes else 1):
+        if any(syntax.beginning(words[number : number + _BEGINNING]) for syntax in syntaxes):
+            command = f"{shlex.join(words[number : number + 2])} ..."
+            return f"{words[0]} runs one process of `{command}`: `firsttouch run -- {command}` divides its reads"
+    begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]
+    for program, *others in begins:
+        if _unversioned(words[0]) == program and list(words[1 : 1 + len(others)]) == others:
+            return f"{words[0]} runs as one process; under the name {program}, its reads would be divided"
+    return ""
+
+
+def _with_names(words: Sequence[str]) -> tuple[list[Aligner], BadInput | None]:
+    """Return the aligners whose own table [command] may name one of *words*, and an error of other files."""
+    names = {name for word in words for name in (word.rpartition("/")[2], _unversioned(word))}
+    candidates: list[Aligner] = []
+    error: BadInput | None = None
+    for name, file in paths.data_files("aligners", ".toml").items():
+        try:
+            if names.isdisjoint(re.split("[\"']", documents.read_text(file))):
+                continue
+            from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - most commands need no aligner
+
+            candidate = aligner(name)
+        except BadInput as reason:
+            error = error or reason
+            continue
+        if candidate.command and candidate.command_of == name:
+            candidates.append(candidate)
+    return candidates, error
+
+
+def _unversioned(word: str) -> str:
+    """Return the name of a program without its folder and version."""
+    return _VERSION.sub("", word.rpartition("/")[2])
