@@ -17,8 +17,8 @@ from firsttouch.cli import options
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
 from firsttouch.execution import host_lock, index_cache, pu_claims
 from firsttouch.execution.progress import Steps, live, say
-from firsttouch.genomics import launch
-from firsttouch.genomics.sinks import AlignOutput, Form, default_threads
+from firsttouch.genomics import Form, launch
+from firsttouch.genomics.sinks import AlignOutput, default_threads
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files, step_outcome
 from firsttouch.records.schema import Record, append, check_appendable

@@ -27,7 +27,6 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
-from firsttouch.records.schema import append, check_appendable
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, TaskShare, parse_name, plan, plan_task, with_threads
 
@@ -171,8 +170,10 @@ def _with_task_number(request: ExecRequest, task: Task | None) -> ExecRequest:
 def _check_files(request: ExecRequest) -> None:
     """Raise BadInput if what the program leaves could not be written."""
     if request.records:
+        from firsttouch.records import schema  # noqa: PLC0415 - most runs keep none
+
         atomic_files.refuse_overwriting([request.records], [])
-        check_appendable(request.records)
+        schema.check_appendable(request.records)
 
 
 def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: Task | None) -> Scenario:
@@ -198,6 +199,7 @@ def _keep(request: ExecRequest, scenario: Scenario, document: Mapping[str, Any],
     if not request.records:
         return
     from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
+    from firsttouch.records import schema  # noqa: PLC0415
 
     reason = document["reason"]
     record = site_checks.record_of(
@@ -208,7 +210,7 @@ def _keep(request: ExecRequest, scenario: Scenario, document: Mapping[str, Any],
         document["placement_found"],
         lacking=document["lacking"],
     )
-    append(request.records, [record])
+    schema.append(request.records, [record])
 
 
 def _left(names: Mapping[int, str], *, is_stopped: bool) -> str:

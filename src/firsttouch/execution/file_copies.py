@@ -9,13 +9,15 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from firsttouch.errors import BadInput
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 #: Files are copied in blocks of this size (bytes), and dealt to the threads in chunks.
 _BLOCK, _CHUNK = 1 << 20, 64 << 20
@@ -66,6 +68,8 @@ def copy_all(sources: Sequence[Source], folder: Path, *, on_progress: Callable[[
     Copies have the times of their sources, and can only be read. Raises BadInput if a source is not what it was
     before, and OSError.
     """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - it loads logging
+
     done = 0
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
@@ -78,6 +82,8 @@ def copy_all(sources: Sequence[Source], folder: Path, *, on_progress: Callable[[
 
 def _copy_file(copy: _Copy, pool: ThreadPoolExecutor) -> Generator[int, None, None]:
     """Copy a file by the threads of *pool*, and yield the sizes of the chunks that are done."""
+    from concurrent.futures import wait  # noqa: PLC0415
+
     end, stop = copy.source.bytes, threading.Event()
     # What was not cached before is not cached afterwards: a second copy would fill the NUMA nodes.
     cached = [_is_cached(copy.reading, min(begin + _CHUNK // 2, end - 1)) for begin in range(0, end, _CHUNK)]

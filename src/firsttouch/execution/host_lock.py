@@ -11,7 +11,6 @@ import os
 import pwd
 import signal
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -68,6 +67,8 @@ def folder() -> Path:
     for folder in PLACES:
         if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH and os.access(folder, os.W_OK):
             return folder
+    import tempfile  # noqa: PLC0415 - for hosts without these places
+
     return Path(tempfile.gettempdir())
 
 

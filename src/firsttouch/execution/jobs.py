@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import resource
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -138,6 +137,8 @@ def last_words(job: Job) -> str:
 
 def full_disk(job: Job) -> str:
     """Return which of the disks that a job writes to is full, as the end of a message."""
+    import tempfile  # noqa: PLC0415 - for jobs that fail
+
     temporary = Path({**os.environ, **job.env}.get("TMPDIR") or tempfile.gettempdir(), "file")
     files = [file for file in (job.stdout, job.stderr, temporary) if file != Path(os.devnull)]
     full = atomic_files.full_disk(files)

@@ -11,7 +11,6 @@ import contextlib
 import os
 import pwd
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,6 +113,8 @@ def _claims(folder: Path, prefix: str) -> list[Claim]:
 
 def _put(folder: Path, prefix: str, pus: frozenset[int]) -> tuple[int, Path]:
     """Write a claim; return the descriptor that holds it, and its file."""
+    import tempfile  # noqa: PLC0415 - for scenarios that are bound
+
     handle, name = tempfile.mkstemp(prefix=f"{prefix}{os.getpid()}-", dir=folder)
     try_lock(handle)
     os.fchmod(handle, 0o644)

@@ -24,3 +24,8 @@ Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fa
 ``sinks.open_sink``; ``division.parts_between`` and ``sources.mate_lines``;
 ``sam_stream.SamTail`` and ``sam_stream.OrderedTail``; ``sam.settled``.
 """
+
+from typing import Literal
+
+#: The formats of alignments.
+Form = Literal["sam", "bam", "cram"]

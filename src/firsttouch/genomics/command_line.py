@@ -427,8 +427,8 @@ def _syntax(aligner: Aligner) -> Syntax:
 
 def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
     """Return the aligner that *words* call, with the program that they name, and the number of its words."""
-    if found := recognized(words):
-        aligner, length = found
+    if call := recognized(words):
+        aligner, length = call
         if words[0] != aligner.program and aligner.version_argv[0] == aligner.program:
             aligner = replace(aligner, program=words[0], version_argv=(words[0], *aligner.version_argv[1:]))
         return aligner, length

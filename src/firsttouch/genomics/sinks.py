@@ -19,21 +19,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from msgspec import Struct
 
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.child_process import child, ending, last_lines, wait
-from firsttouch.genomics import sam
+from firsttouch.genomics import Form, sam
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest, enlarge_pipe
 from firsttouch.host.available_memory import available_bytes
 from firsttouch.records import atomic_files
 from firsttouch.tools import defer_signals, require, run_tool
-
-Form = Literal["sam", "bam", "cram"]
 
 #: The first samtools with --no-PG, --write-index, and names of indexes after ##idx##.
 _LEAST_SAMTOOLS = (1, 10)
@@ -314,6 +311,8 @@ class Sink:
         argv = output.command(self._data, self._index, self._scratch, sort_bytes)
         self.fd = self._open_end()
         if argv:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - it loads logging
+
             # The kernel kills a program when the thread that started it ends.
             anywhere = functools.partial(os.sched_setaffinity, 0, self._allowed_pus)
             starter = ThreadPoolExecutor(1, thread_name_prefix="sink", initializer=anywhere)

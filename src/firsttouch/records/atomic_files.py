@@ -11,13 +11,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import glob
-import hashlib
 import os
 import re
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -141,6 +139,8 @@ def output(place: Path, *, force: bool = False) -> Iterator[Path]:
     copied.
     """
     if is_stream(place):
+        import tempfile  # noqa: PLC0415 - it loads random number generators
+
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
             partial = Path(folder, "output")
             yield partial
@@ -172,6 +172,8 @@ def check_place(place: Path, *, creates: bool = False) -> None:
         nearest = nearest.parent
     if nearest == Path("/dev"):
         raise BadInput("there is no such device, and outputs cannot be files in /dev", file=place)
+    import tempfile  # noqa: PLC0415
+
     try:
         # Permissions do not tell whether this works: root may write in /proc, but nobody can create a file there.
         tempfile.TemporaryFile(dir=nearest).close()
@@ -182,6 +184,8 @@ def check_place(place: Path, *, creates: bool = False) -> None:
 
 def digest(file: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL
+
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -242,6 +246,8 @@ def workspace(folder: Path) -> Iterator[Path]:
         if (handle := lock_folder(left)) is not None:
             shutil.rmtree(left, ignore_errors=True)
             os.close(handle)
+    import tempfile  # noqa: PLC0415
+
     while True:
         created = Path(tempfile.mkdtemp(dir=folder, prefix=names))
         handle = lock_folder(created)
