@@ -48,7 +48,7 @@ def somebody(monkeypatch):
 def test_a_real_image(apptainer, image, somebody):
     folder, become = somebody
     program = folder / "apptainer"
-    write_program(program, f'exec {" ".join(become)} env HOME={folder} {apptainer} "$@"')
+    write_program(program, f'exec {" ".join(become)} env HOME={folder} TMPDIR={folder} {apptainer} "$@"')
     file = folder / image.name  # not in a home, which other users may not enter
     try:
         file.hardlink_to(image)
