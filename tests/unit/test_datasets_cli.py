@@ -68,7 +68,7 @@ def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch
             meter("downloading x", done, 22 * 2**20)
         meter("waiting for another", 0, None)
     assert capsys.readouterr().err == (
-        "firsttouch: downloading x: 11 MiB of 22 MiB (50 %), 1 MiB/s\nfirsttouch: waiting for another\n"
+        "firsttouch: downloading x: 11 MiB of 22 MiB (50 %)\nfirsttouch: waiting for another\n"
     )
 
 

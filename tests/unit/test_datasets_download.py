@@ -113,20 +113,6 @@ def test_chunked_transfer_has_an_end(server: Server, part: Path) -> None:
     assert len(server.asked) == 2
 
 
-def test_chunked_transfer_without_an_end_is_stopped(server: Server, part: Path) -> None:
-    server.chunked = True
-    download(server.url, part, lambda *_: None, bound=len(CONTENT))
-    part.unlink()
-    with pytest.raises(RunFailed, match="195 KiB"):
-        download(server.url, part, lambda *_: None, bound=200_000)
-    assert not [*part.parent.iterdir()]
-    # A length that is stated, by the server or by the manifest, is a bound itself.
-    download(server.url, part, lambda *_: None, limit=300_000, bound=200_000)
-    server.chunked = False
-    download(server.url, part, lambda *_: None, bound=200_000)
-    assert part.read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize("ranges", [True, False])
 def test_only_the_beginning(server: Server, part: Path, ranges: bool) -> None:
     server.ranges, server.cuts = ranges, [150_000]

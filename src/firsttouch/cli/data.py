@@ -101,8 +101,7 @@ class _Meter:
     def __init__(self) -> None:
         self._terminal = progress.is_terminal(sys.stderr)
         self._what = ""
-        self._since = self._shown = time.monotonic()
-        self._from = 0
+        self._shown = time.monotonic()
 
     def __enter__(self) -> _Meter:
         return self
@@ -112,8 +111,8 @@ class _Meter:
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         now = time.monotonic()
-        if what != self._what:  # the rate excludes the bytes that a resumed download had before
-            self._what, self._since, self._from = what, now, done
+        if what != self._what:
+            self._what = what
             # A message without bytes is printed at once. In a log, short work gets no line.
             self._shown = 0.0 if total is None or self._terminal else now
         if now - self._shown < (0.1 if self._terminal else 10):
@@ -124,8 +123,6 @@ class _Meter:
             text += f": {format_bytes(done)}"
         if total:
             text += f" of {format_bytes(total)} ({100 * done // total} %)"
-        if now - self._since > 1:
-            text += f", {format_bytes((done - self._from) / (now - self._since))}/s"
         if self._terminal:
             progress.live(text)
         else:

@@ -19,8 +19,6 @@ from firsttouch.datasets import store
 from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, Expect, Options, load, without_login
 from firsttouch.datasets.store import NoRoom, Place, Progress, need_space, write_json, writing
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
-from firsttouch.tools import run_tool
-from firsttouch.units import format_bytes
 
 if TYPE_CHECKING:
     import requests
@@ -33,21 +31,9 @@ def packaged(package: str, path: Path) -> Path:
     """Return *path*, a file of *package*; raises Missing with the command that installs it."""
     if path.is_file():
         return path
-    if _is_installed(package):
-        # Container images often exclude /usr/share/doc, which has the examples of packages.
-        raise Missing(
-            f"{package} is installed without {path}, because dpkg excludes it: apt-get install --reinstall "
-            f"-o DPkg::Options::=--path-include={path.parent}/* {package}"
-        )
-    raise Missing(f"{path} is not on this host: apt-get install {package}")
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        answer = run_tool(["dpkg-query", "--show", "--showformat", "${db:Status-Status}", package])
-    except Missing:
-        return False  # not a Debian host
-    return answer.stdout == "installed"
+    # Container images often exclude /usr/share/doc, which has the examples of packages.
+    include = f"-o DPkg::Options::=--path-include={path.parent}/*"
+    raise Missing(f"{path} is not on this host: apt-get install --reinstall {include} {package}")
 
 
 # ----------------------------------------------------------------------
@@ -62,8 +48,6 @@ GIVE_UP = 3
 RETRY_WAIT = 2.0
 _TIMEOUT = (20, 60)  # seconds to connect, and between two packets
 _CHUNK = 1 << 16  # bytes of a read; an incomplete read is lost when the connection breaks
-#: The most bytes of a content whose length the server does not state, if its manifest does not state it either.
-_MOST_UNSTATED = 1 << 40
 
 
 class _Interrupted(Exception):
@@ -79,26 +63,16 @@ class _Version(NamedTuple):
     total: int | None  #: bytes of the whole content, up to the limit
 
 
-def download(
-    url: str, part: Path, progress: Progress, *, limit: int | None = None, bound: int = _MOST_UNSTATED
-) -> None:
+def download(url: str, part: Path, progress: Progress, *, limit: int | None = None) -> None:
     """Download the content of *url*, or its first *limit* bytes, to *part*, which may hold its beginning.
 
     Raises Missing (unreachable, absent, disk full) or RunFailed (repeatedly interrupted); *part* stays for the
-    next call to resume. If the server does not state the length, more than *bound* bytes are a RunFailed, and go.
+    next call to resume.
     """
-
-    def bounded(text: str, size: int, total: int | None) -> None:
-        if total is None and size > bound:
-            _discard(part)
-            shown = f"{without_login(url)}: the server does not say how long it is"
-            raise RunFailed(f"{shown}, and sends more than {format_bytes(bound)}")
-        progress(text, size, total)
-
     stalled, most = 0, _size(part)
     while True:
         try:
-            _attempt(url, part, bounded, limit)
+            _attempt(url, part, progress, limit)
             return
         except _Interrupted as error:
             size = _size(part)
@@ -370,9 +344,7 @@ def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) ->
         raise Missing(f"{dataset.name} cannot be downloaded: {dataset.how}")
     try:
         need_space(request.place.folder, file.bytes_about or 0, f"the unpacked {file.name}")
-        # A part of the reads says nothing about the size of all.
-        about = None if file.first_reads or file.truncate else file.bytes_about
-        download(file.source, part, progress, limit=file.first_bytes, bound=2 * about if about else _MOST_UNSTATED)
+        download(file.source, part, progress, limit=file.first_bytes)
     except NoRoom:
         raise
     except FirstTouchError as error:
