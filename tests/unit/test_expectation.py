@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from msgspec.structs import replace
+from test_verdict import system_of
 
 from firsttouch import paths
 from firsttouch.cli import main
@@ -124,6 +125,17 @@ def test_the_bandwidth_of_one_host_is_as_expected_low_or_unknown(records, word, 
     assert answer(host.expected) == word
     assert text in " ".join(e.text() for e in host.expected)
     assert host.verdict == ("suspect" if word == "low" else "undecided")
+
+
+@pytest.mark.parametrize(
+    ("metric", "word"), [("peak_bandwidth", []), ("saturation_bandwidth", ["memory of bank 0"])]
+)
+def test_a_reference_of_the_system_stands_in_place_of_the_processor(tmp_path, metric, word):
+    reference = {"check": "loaded_latency", "metric": metric, "value": "110 GB/s", "source": "order"}
+    system = system_of(tmp_path, {**reference, "tolerance": {"lower": "-5 %"}})
+    records = [MODULES_8, theory(204.8), reads(110)]
+    findings = judged(samples_table.of_records(records, "s"), system, configurations=lambda: latest(records))
+    assert [part.part for part in findings.of("n1").parts] == word
 
 
 def test_a_host_that_others_used_is_not_called_low():

@@ -271,7 +271,8 @@ class _Host:
 
     def _channels(self) -> Iterator[Expectation]:
         """Yield how many channels of each package have modules: all or half of them are as expected."""
-        channels = self._processor.family.memory.channels if self._processor else None
+        of_system = self._facts.channels_per_package if self._facts else None
+        channels = of_system or (self._processor.family.memory.channels if self._processor else None)
         if not channels or (None in self._modules and self._packages > 1):
             return
         counts = {}
@@ -281,7 +282,7 @@ class _Host:
         most = max(counts.values(), default=0)
         usual = most if 2 * most == channels else channels
         for package, count in sorted(counts.items(), key=str):
-            basis = f"the processor has {channels} channels"
+            basis = f"the {'system' if of_system else 'processor'} has {channels} channels"
             yield Expectation.of(
                 f"modules of package {package or 0}", "channels", count, usual, 0.0, unit="1", basis=basis
             )
