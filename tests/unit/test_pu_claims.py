@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from factories.users import OTHER, root_only, shared_folder
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.execution import host_lock, pu_claims
 from firsttouch.host import topology
@@ -78,7 +80,7 @@ def test_one_instance_is_bound_to_nothing_and_claims_nothing(folder):
 
 
 def test_a_killed_run_leaves_its_pus(folder):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1]}"}
     argv = [sys.executable, "-c", RUN]
     for _ in range(5):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -93,16 +95,19 @@ def test_a_killed_run_leaves_its_pus(folder):
     assert claims(folder) == []
 
 
-@pytest.mark.parametrize("kind", ["text", "number", "fifo", "link", "folder"])
-def test_what_is_no_claim_disturbs_nothing(folder, kind):
-    with claim("2x8-bound"):
-        pass
-    name = folder / f"firsttouch-{os.uname().nodename}-claim-1-x"
+#: What a claim cannot be. The last list would take minutes to read.
+TEXTS = {"text": "all of them", "number": "0-99999999999999", "long": ",".join(["0-999999"] * 6000)}
+
+
+@pytest.mark.parametrize("what", ["1-x", "lock"])
+@pytest.mark.parametrize("kind", [*TEXTS, "fifo", "link", "folder"])
+def test_what_is_no_claim_disturbs_nothing(folder, kind, what):
+    name = folder / f"firsttouch-{os.uname().nodename}-claim-{what}"
     held = None
-    if kind in {"text", "number"}:
-        name.write_text("all of them" if kind == "text" else "0-99999999999999")
+    if kind in TEXTS:
+        name.write_text(TEXTS[kind])
         held = os.open(name, os.O_RDONLY)
-        assert host_lock.try_lock(held)
+        assert host_lock.try_lock(held, shared=what == "lock")
     elif kind == "fifo":
         os.mkfifo(name)
     elif kind == "link":
@@ -113,6 +118,30 @@ def test_what_is_no_claim_disturbs_nothing(folder, kind):
         assert (scenario, warning) == (scenario_of("2x8-bound"), "")
     if held is not None:
         os.close(held)
+
+
+@root_only
+def test_a_claim_of_another_user_counts_and_names_its_owner():
+    with shared_folder(0o1777) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIRSTTOUCH_LOCK", str(folder))
+        name = folder / f"firsttouch-{os.uname().nodename}-claim-1-x"
+        argv = ["sh", "-c", 'echo 0-31 > "$0"; exec flock "$0" sh -c "echo; read _"', name]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(argv, user=OTHER, group=OTHER, extra_groups=(), **pipes) as other:
+            other.stdout.readline()
+            with claim("2x8-bound") as (scenario, warning):
+                assert warning == ""
+                assert scenario.pus.isdisjoint(range(32))
+                with claim("2x8-bound"), claim("2x8-bound") as (_, shared):
+                    assert f"process 1 of {pwd.getpwuid(OTHER).pw_name}" in shared
+
+
+def test_a_run_that_cannot_claim_its_pus_says_so(monkeypatch):
+    monkeypatch.setattr(os, "write", lambda *_: os.close(-1))
+    messages = []
+    with claim("2x8-bound", messages) as (scenario, warning):
+        assert (scenario, warning) == (scenario_of("2x8-bound"), "")
+    assert len(messages) == 1
 
 
 def test_a_folder_without_write_access_is_named(monkeypatch, folder):

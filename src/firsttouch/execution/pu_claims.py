@@ -2,7 +2,8 @@
 """Claims of PUs: runs that share a host see which PUs the others bind to.
 
 A claim is a file beside the host lock that its run holds by flock(2), so it ends with the run, however that ends.
-The owner of the file is the run's user, whatever the file says.
+The owner of the file is the run's user, whatever the file says. Claims are a courtesy: whatever stands in the
+folder, which all users may write to, no run fails or waits for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +19,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from firsttouch.errors import BadInput, CannotHere, first_of
+from firsttouch.errors import BadInput, CannotHere, first_of, os_reason
 from firsttouch.execution import host_lock
 from firsttouch.host.cpusets import format_list, parse_list
 from firsttouch.records.file_lock import try_lock
 from firsttouch.scenarios.placement import Scenario
 
-#: The most bytes of a claim, and runs that are named.
-_MOST_BYTES, _NAMED = 1 << 16, 3
+#: The most bytes of a claim, PUs of a host, and runs that are named.
+_MOST_BYTES, _MOST_PUS, _NAMED = 1 << 16, 1 << 16, 3
 #: Seconds after which a run goes on although another one holds the lock of the claims.
 _PATIENCE = 2.0
 
@@ -67,7 +69,10 @@ def claimed(
             if busy := taken & scenario.pus:
                 with contextlib.suppress(BadInput, CannotHere):
                     scenario = avoiding(taken)
-            stack.callback(_withdraw, *_put(folder, prefix, scenario.pus))
+            try:
+                stack.callback(_withdraw, *_put(folder, prefix, scenario.pus))
+            except OSError as error:
+                say(f"other runs cannot see which PUs this one uses: {os_reason(error)}")
         warning = ""
         if shared := [c.text() for c in claims if c.pus & scenario.pus]:
             pus = format_list(sorted(scenario.pus & taken))
@@ -80,14 +85,14 @@ def claimed(
 @contextlib.contextmanager
 def _alone(file: Path) -> Iterator[None]:
     """Let one run at a time choose its PUs; one that hangs is not waited for."""
-    handle = host_lock.opened(file)
-    try:
-        deadline = time.monotonic() + _PATIENCE
-        while not try_lock(handle) and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, BadInput):  # it may be anything of another user
+            handle = host_lock.opened(file)
+            stack.callback(os.close, handle)
+            deadline = time.monotonic() + _PATIENCE
+            while not try_lock(handle) and time.monotonic() < deadline:
+                time.sleep(0.01)
         yield
-    finally:
-        os.close(handle)
 
 
 def _claims(folder: Path, prefix: str) -> list[Claim]:
@@ -106,6 +111,10 @@ def _claims(folder: Path, prefix: str) -> list[Claim]:
                 text = os.read(handle, _MOST_BYTES).decode("ascii")
             finally:
                 os.close(handle)
+            # As _put writes it; other lists could take long to read.
+            numbers = [int(number) for number in re.split("[-,]", text)]
+            if numbers != sorted({*numbers}) or numbers[-1] >= _MOST_PUS:
+                continue
             pid = int(file.name.removeprefix(prefix).partition("-")[0])
             claims.append(Claim(pid, status.st_uid, frozenset(parse_list(text))))
     return claims
@@ -116,9 +125,13 @@ def _put(folder: Path, prefix: str, pus: frozenset[int]) -> tuple[int, Path]:
     import tempfile  # noqa: PLC0415 - for scenarios that are bound
 
     handle, name = tempfile.mkstemp(prefix=f"{prefix}{os.getpid()}-", dir=folder)
-    try_lock(handle)
-    os.fchmod(handle, 0o644)
-    os.write(handle, format_list(sorted(pus)).encode("ascii"))
+    try:
+        try_lock(handle)
+        os.fchmod(handle, 0o644)
+        os.write(handle, format_list(pus).encode("ascii"))
+    except OSError:
+        _withdraw(handle, Path(name))
+        raise
     return handle, Path(name)
 
 
