@@ -298,13 +298,6 @@ def test_what_people_write_changes_no_fact_about_a_host(stand_in, line, state, r
     assert slurm.node("n1") == slurm.Node.of("n1", state, expected)
 
 
-def test_submissions_of_before_are_read(campaign):
-    file = campaign.folder / "submissions" / "7.named.json"
-    file.parent.mkdir()
-    file.write_text(json.dumps({"job": "7", "count": 1, "hosts": ["n1"], "time": "2026-01-01T00:00:00+00:00"}))
-    assert [gap.host for gap in state.state(campaign).gaps] == ["n1"]
-
-
 @pytest.fixture
 def named(monkeypatch, tmp_path):
     """A campaign called c in the folder for results, with jobs 101 and 102 for n1 and n2."""
