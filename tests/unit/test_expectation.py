@@ -109,6 +109,11 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
         pytest.param(
             [configuration("new"), reads(100)], "unknown", "no file of systems/processors", id="new-model"
         ),
+        pytest.param(
+            [configuration("MIDR 0x00000000410fd4f0", board_vendor="NVIDIA"), reads(330)],
+            *("unknown", "give it references"),
+            id="lpddr",
+        ),
         pytest.param([MODULES_8, theory(204.8)], "unknown", "", id="nothing-measured"),
         pytest.param(
             [configuration(modules=[8], machine_virtual="yes"), theory(204.8), reads(20)],
@@ -241,6 +246,17 @@ def links(slow, per_package, packages, distance):
 )
 def test_a_link_that_is_slow_in_both_directions_is_compared_with_equal_ones(slow, shape, low):
     assert [part.part for part in verdict(*links(slow, *shape)).parts] == low
+
+
+def test_links_that_end_at_slow_memory_are_not_named():
+    times = {(0, 0): 90, (0, 1): 210, (1, 0): 150, (1, 1): 130}
+    host = verdict(MODULES_8, *(latency(1 << 30, ns, *way) for way, ns in times.items()))
+    assert [(part.part, part.kind) for part in host.parts] == [("memory of bank 1", "latency")]
+
+
+def test_a_rate_states_the_answer_of_a_good_host():
+    both_ways = [latency(1 << 30, 150, 0, 1), latency(1 << 30, 150, 1, 0)]
+    assert deciding(verdict(MODULES_8, theory(204.8), reads(152), *both_ways).expected).unit == "GB/s"
 
 
 CACHES = {"cpu_caches": "L2 512 KiB, L3 32 MiB"}

@@ -45,8 +45,9 @@ SLICE = "a slice: the share of its host is the hypervisor's"
 _ROOT = "run it as root once, as the modules cannot be read"
 _NO_RATE = "measure the bandwidth of all PUs of its NUMA node"
 _NO_MODEL = "no file of systems/processors describes the processor"
+_NO_CHANNELS = "give it references, as no rate follows from the channels of LPDDR"
 _IDLE = "measure it again when the host is idle"
-_IMPOSSIBLE = "faster than its modules can be: a wrong measurement or theory"
+_IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong measurement or theory"
 #: What a bandwidth may exceed its theory by, as both are rounded.
 _ROUNDING = 1.02
 #: Bytes that STREAM counts of those that a kernel moves with ordinary stores, which read each line first.
@@ -197,12 +198,16 @@ class _Host:
     def _from_ratios(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         links = {place: [m for _, m in of] for place, of in self._links.items()}
         pairs = {(a, b): (links[a, b], links[b, a]) for a, b in links if a < b and (b, a) in links}
-        yield from self._twins(
-            {f"memory of bank {b}": [m for _, m in of] for b, of in self._banks.items()}, "banks"
-        )
+        banks = {f"memory of bank {b}": [m for _, m in of] for b, of in self._banks.items()}
+        compared = [*self._twins(banks, "banks")]
+        yield from compared
+        low = {(expected.part, expected.kind) for expected, _ in compared if expected.answer == "low"}
         for (a, b), (there, back) in pairs.items():
             both = {f"link from NUMA {a} to bank {b}": there, f"link from NUMA {b} to bank {a}": back}
-            yield from self._twins(both, "direction")
+            for expected, measured in self._twins(both, "direction"):
+                # Links that end at slow memory are slow, too.
+                if not {(f"memory of bank {bank}", expected.kind) for bank in (a, b)} & low:
+                    yield expected, measured
         # A link that is slow in both directions is compared with others of its distance.
         sets: dict[tuple[str, bool], dict[str, list[_Measured]]] = {}
         for (a, b), (there, back) in pairs.items():
@@ -234,9 +239,9 @@ class _Host:
             return unknown("not measured", _NO_RATE)
         theory, is_certain = (self._theory, True) if self._theory else self._theory_of_processor()
         if not theory:
-            return unknown(
-                "its theoretical bandwidth is unknown", f"{_ROOT}; {_NO_MODEL}" * (not self._processor) or _ROOT
-            )
+            has_channels = self._processor is None or not self._processor.family.memory.type.startswith("LPDDR")
+            needs = f"{_ROOT}; {_NO_MODEL}" if self._processor is None else _ROOT if has_channels else _NO_CHANNELS
+            return unknown("its theoretical bandwidth is unknown", needs)
         share = processors.read_share(self._processor) if self._processor else None
         center, whose = (share.value, share.source) if share else (READ_SHARE, "of 125 hosts")
         tolerance = SHARE_TOLERANCES["any" if share is None else "model" if share.is_own else "kin"]

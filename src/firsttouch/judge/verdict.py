@@ -189,10 +189,13 @@ def answer(expectations: Iterable[Expectation]) -> Answer:
 
 
 def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
-    """Return the expectation that states the :func:`answer` with the widest sight, None if there is none."""
+    """Return the expectation that states the :func:`answer` with the widest sight, None if there is none.
+
+    Counts come first, then rates, and ratios last.
+    """
     expectations = list(expectations)
     stating = [e for e in expectations if e.answer == answer(expectations)]
-    return max(stating, key=lambda e: (e.kind == "count", e.kind == "bandwidth", max(e.sight, 0.0)), default=None)
+    return max(stating, key=lambda e: (e.kind == "count", e.unit == "GB/s", max(e.sight, 0.0)), default=None)
 
 
 class Finding(Struct, frozen=True):

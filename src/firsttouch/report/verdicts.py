@@ -12,6 +12,7 @@ import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, answer, deciding
+from firsttouch.records.cases import grouped
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Text, word_span
@@ -137,8 +138,13 @@ def answered(verdict: HostVerdict) -> str:
         return "Neither its bandwidth nor its latency was measured."
     others = [e for e in verdict.expected if e.answer != "as expected" and e is not first]
     others.sort(key=lambda e: e.answer != "low")
-    texts = [e.text().removesuffix(f"; {e.needs}") for e in (first, *others[:_OTHERS])]
-    texts += [f"and {len(others) - _OTHERS} more"] if len(others) > _OTHERS else []
+    reasons = [*grouped((first, *others), lambda e: (e.answer, e.kind, e.unit, e.basis)).values()]
+    texts = [
+        stated.text().removesuffix(f"; {stated.needs}") + (f", and {len(equal)} more" if equal else "")
+        for stated, *equal in reasons[: _OTHERS + 1]
+    ]
+    if hidden := sum(map(len, reasons[_OTHERS + 1 :])):
+        texts.append(f"and {hidden} more")
     return ". ".join(f"{text[0].upper()}{text[1:]}" for text in texts) + "."
 
 
