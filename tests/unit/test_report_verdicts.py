@@ -59,7 +59,7 @@ def test_without_verdicts_there_is_no_such_table(tmp_path):
 
 
 def expectation(part, answer, kind="latency"):
-    return Expectation(part, kind, answer, "why", 2.0, 1.0, 1.0, "ns")
+    return Expectation(part, kind, answer, f"why {part}", 2.0, 1.0, 1.0, "ns")
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,9 @@ def test_a_card_names_low_parts_first_and_counts_the_others(parts, advice):
     assert ", unknown" not in text
     assert "And 2 more." in text
     assert str(verdicts.next_step(verdict, is_judged=False)).endswith(advice)
+
+
+def test_parts_with_one_reason_are_one_sentence():
+    parts = [Expectation(f"memory of bank {n}", "bandwidth", "unknown", "no rate", needs="root") for n in range(8)]
+    text = verdicts.answered(HostVerdict("n1", "s", (), 0, (), expected=tuple(parts)))
+    assert text == "Memory of bank 0: bandwidth, unknown: no rate, and 7 more."
