@@ -299,21 +299,29 @@ def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[lis
     A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of two
     that differ in nothing but their validity, the worse one counts, whichever was read first.
     """
-    import polars as pl  # noqa: PLC0415 - a large import
-
     cases, case_of = _cases_of(numbers)
-    case = np.array(case_of, dtype=np.int32)[rows["naming"].to_numpy()]
-    keys = ("host", "time", "value", "naming")
-    is_same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in keys).fill_null(value=False)
-    # One case after the other, then one column after the other: whole rows take twice the memory.
-    kept = [np.empty(0, dtype=np.uint32)]
-    for of_case in np.split(np.argsort(case, kind="stable"), np.cumsum(np.bincount(case, minlength=1))[:-1]):
-        part = rows[of_case].with_row_index("row").sort(*keys, "valid", "judged", maintain_order=True)
-        kept.append(of_case[part.filter(~is_same)["row"].to_numpy()].astype(np.uint32))
-    chosen = np.concatenate(kept)
-    rows.drop_in_place("naming")
-    columns = {name: rows.drop_in_place(name).gather(chosen).to_numpy() for name in rows.columns}
-    return cases, {**columns, "case": case[chosen]}
+    naming = rows.drop_in_place("naming").to_numpy()
+    case = np.array(case_of, dtype=np.min_scalar_type(len(cases)))[naming]
+    host, time = rows["host"].to_numpy(), rows["time"].to_numpy()
+    order = np.argsort(case, kind="stable").astype(np.uint32)
+    is_tied = np.zeros(len(order), dtype=np.bool_)
+    # One case after the other: its rows are in few runs by time already.
+    ends = np.cumsum(np.bincount(case, minlength=1))
+    for of_case, tied in zip(np.split(order, ends[:-1]), np.split(is_tied, ends[:-1]), strict=True):
+        key = _keys(host[of_case], time[of_case])
+        by_key = np.argsort(key, kind="stable")
+        of_case[:] = of_case[by_key]
+        tied[1:] = np.diff(key[by_key]) == 0
+    if len(places := np.flatnonzero(is_tied | np.append(is_tied[1:], False))):
+        among = order[places]
+        same = [column[among] for column in (naming, rows["value"].to_numpy(), time, host, case)]
+        worse_first = [rows[name].gather(among).to_numpy() for name in ("judged", "valid")]
+        by_all = np.lexsort([*worse_first, *same])
+        order[places] = among[by_all]
+        is_same = np.all([np.diff(column[by_all].astype(np.float64)) == 0 for column in same], axis=0)
+        order = np.delete(order, places[1:][is_same])
+    columns = {name: rows.drop_in_place(name).gather(order).to_numpy() for name in rows.columns}
+    return cases, {**columns, "case": case[order].astype(np.int32)}
 
 
 def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
