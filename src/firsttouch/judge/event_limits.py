@@ -10,8 +10,7 @@ session of their check, they make their case invalid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +20,11 @@ from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import Limit
-from firsttouch.records.groups import Bools, Floats
+from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.references import Reference
 
 _HOUR = 3.6e6  # ms
-
-
-class Limited(NamedTuple):
-    """The verdicts of one case: the *words* of its groups as numbers, and which rows count *now*."""
-
-    words: NDArray[np.uint8]
-    now: Bools
 
 
 def limit_of(case: Case) -> Limit | None:
@@ -49,51 +41,41 @@ class EventLimits:
     """Judges the cases of *samples* that have a limit: :meth:`judge` takes the number of one."""
 
     def __init__(self, samples: SamplesTable) -> None:
-        numbers = [number for number, case in enumerate(samples.cases) if limit_of(case)]
         self._samples = samples
-        hosts = len(samples.hosts)
-        self._newest_of = {samples.cases[number].check: np.full(hosts, -1) for number in numbers}
-        begins, ends = np.full(hosts, np.inf), np.full(hosts, -np.inf)
-        for number in numbers:
-            host, session, _ = self._columns(number)
-            np.maximum.at(self._newest_of[samples.cases[number].check], host, session)
-        self._newest: NDArray[np.int64] = np.max([*self._newest_of.values()], axis=0, initial=-1)
-        self._of_part: dict[tuple[str, object], list[int]] = {}
-        for number in numbers:
-            if part := _part(samples.cases[number]):
-                self._of_part.setdefault(part, []).append(number)
-        for number in numbers:
-            host, session, time = self._columns(number)
+        #: By the number of the case: host, session and time of each row.
+        self._columns: dict[int, tuple[NDArray[np.int32], Ints, Ints]] = {}
+        for number, case in enumerate(samples.cases):
+            if limit_of(case):
+                groups = samples.groups(number)
+                host = np.repeat(samples.host[groups], samples.counts[groups])
+                self._columns[number] = host, samples.session(groups), samples.time[samples.rows_of(groups)]
+        self._parts = {number: _part(samples.cases[number]) for number in self._columns}
+        self._newest = self._newest_session(self._columns)
+        begins, ends = (np.full(len(samples.hosts), end) for end in (np.inf, -np.inf))
+        for host, session, time in self._columns.values():
             now = session == self._newest[host]
             np.minimum.at(begins, host[now], time[now])
             np.maximum.at(ends, host[now], time[now])
         #: The hours of each host's newest session; a rate of a shorter session would be that of a moment.
         self._hours: Floats = np.maximum(1.0, np.where(ends >= begins, ends - begins, 0.0) / _HOUR)
 
-    def _newest_session(self, case: Case) -> NDArray[np.int64]:
-        """Return the newest session of each host that has measured what *case* is of."""
-        if (part := _part(case)) is None:
-            return self._newest
+    def _newest_session(self, numbers: Iterable[int]) -> Ints:
+        """Return the newest session of each host in some cases (-1: none)."""
         newest = np.full(len(self._samples.hosts), -1)
-        for number in self._of_part[part]:
-            if _has_measured(self._samples.cases[number], case):
-                host, session, _ = self._columns(number)
-                np.maximum.at(newest, host, session)
+        for number in numbers:
+            np.maximum.at(newest, *self._columns[number][:2])
         return newest
 
-    def _columns(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Return host, session and time of each row of a case."""
-        samples, groups = self._samples, self._samples.groups(number)
-        rows = samples.rows_of(groups)
-        return np.repeat(samples.host[groups], samples.counts[groups]), samples.session(groups), samples.time[rows]
-
-    def judge(self, number: int, limit: Limit) -> Limited:
-        """Return the verdicts of the case *number*, which has this *limit*."""
-        samples, groups = self._samples, self._samples.groups(number)
+    def judge(self, number: int, limit: Limit) -> tuple[NDArray[np.uint8], Bools]:
+        """Return the words of the groups of a case, which has this *limit*, as numbers, and which rows count."""
+        samples, groups, cases = self._samples, self._samples.groups(number), self._samples.cases
         rows, counts = samples.rows_of(groups), samples.counts[groups]
-        host, session, time = self._columns(number)
+        (host, session, time), part = self._columns[number], self._parts[number]
+        newest = self._newest
+        if part is not None:
+            of_part = (n for n, other in self._parts.items() if other == part)
+            newest = self._newest_session(n for n in of_part if _has_measured(cases[n], cases[number]))
         # A session may begin with the old parts.
-        newest = self._newest_session(samples.cases[number])
         counted = time >= samples.parts_since[host] if limit.lasting else session == newest[host]
         now = counted & samples.valid[rows]
         begins = np.cumsum(counts) - counts
@@ -104,10 +86,10 @@ class EventLimits:
         bad = (events > limit.most) & may_judge
         words = np.where(bad, ORDER.index(limit.verdict), ORDER.index("pass")).astype(np.uint8)
         if limit.is_proof:
-            newest = session == self._newest_of[samples.cases[number].check][host]
-            unproved = newest & ~samples.valid[rows] & (samples.value[rows] > limit.most)
+            of_check = self._newest_session(n for n in self._columns if cases[n].check == cases[number].check)
+            unproved = (session == of_check[host]) & ~samples.valid[rows] & (samples.value[rows] > limit.most)
             words[np.logical_or.reduceat(unproved, begins) & may_judge & ~bad] = ORDER.index("invalid")
-        return Limited(words, now)
+        return words, now
 
 
 def _part(case: Case) -> tuple[str, object] | None:

@@ -170,17 +170,15 @@ class _Judging:
         events = event_limits.EventLimits(self._samples)
         for number, case in enumerate(self._samples.cases):
             if limit := event_limits.limit_of(case):
-                self._by_limit(number, events.judge(number, limit), event_limits.reference(case, limit))
+                groups = self._samples.groups(number)
+                words, now = events.judge(number, limit)
+                self._findings.words[groups] = words
+                # A count of zero proves nothing: only an exceeded limit sets *by*.
+                self._findings.by[groups][words > PASS] = SYSTEM
+                self._findings.counts_now[self._samples.rows_of(groups)] = now
+                self._findings.references[number] = event_limits.reference(case, limit), None
             elif case.exact:
                 self._exact(number)
-
-    def _by_limit(self, number: int, limited: event_limits.Limited, reference: Reference) -> None:
-        groups = self._samples.groups(number)
-        self._findings.words[groups] = limited.words
-        # A count of zero proves nothing: only an exceeded limit sets *by*.
-        self._findings.by[groups][limited.words > PASS] = SYSTEM
-        self._findings.counts_now[self._samples.rows_of(groups)] = limited.now
-        self._findings.references[number] = (reference, None)
 
     # ------------------------------------------------------------------
     # Exact values: read from the host, one is as good as many
