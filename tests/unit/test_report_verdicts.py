@@ -88,3 +88,8 @@ def test_parts_with_one_reason_are_one_sentence():
     parts = [Expectation(f"memory of bank {n}", "bandwidth", "unknown", "no rate", needs="root") for n in range(8)]
     text = verdicts.answered(HostVerdict("n1", "s", (), 0, (), expected=tuple(parts)))
     assert text == "Memory of bank 0: bandwidth, unknown: no rate, and 7 more."
+
+
+def test_a_host_that_only_lacks_results_is_to_measure_them():
+    verdict = HostVerdict("n1", "s", (), 1, ("latency-0: its host died",))
+    assert verdicts.next_step(verdict, is_judged=True) == "Measure what is missing."

@@ -43,7 +43,7 @@ from firsttouch.judge.findings import (
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.questions import Update
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
-from firsttouch.judge.verdict import ORDER, Divided, Expectation, HostVerdict, PartFinding, natural
+from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding, natural
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
@@ -119,24 +119,11 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
         stated = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
         # References promise more than processors of a model.
         expected = [e for e in stated if e.unit != "GB/s" or e.part not in promised]
-        findings.expected[number] = (*_beyond_limits(findings, host), *expected)
+        findings.expected[number] = tuple(expected)
         parts = findings.parts.get(number, [])
         bad = {(part.part, part.kind) for part in parts if part.word in {"suspect", "fail"}}
         if low := [e.finding() for e in expected if e.answer == "low" and (e.part, e.kind) not in bad]:
             findings.parts[number] = [*parts, *low]
-
-
-def _beyond_limits(findings: Findings, host: str) -> Iterator[Expectation]:
-    """Yield the counts of a host that are beyond their limits, which its findings state, too."""
-    samples = findings.samples
-    for group in findings.groups(host).tolist():
-        case = samples.cases[samples.case[group]]
-        limit = event_limits.limit_of(case)
-        if limit and findings.words[group] in {SUSPECT, FAIL}:
-            rows = samples.rows_of(slice(group, group + 1))
-            total = float(samples.value[rows][findings.counts_now[rows]].sum())
-            basis = f"counted while it was measured{', the limit is per hour' if limit.per_hour else ''}"
-            yield Expectation(case.title, "count", "low", basis, total, limit.most, limit.most, "1")
 
 
 def explain(findings: Findings, host: int) -> list[PartFinding]:

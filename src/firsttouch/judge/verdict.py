@@ -191,11 +191,11 @@ def answer(expectations: Iterable[Expectation]) -> Answer:
 def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
     """Return the expectation that states the :func:`answer` with the widest sight, None if there is none.
 
-    Counts come first, then rates, and ratios last.
+    Rates come before ratios.
     """
     expectations = list(expectations)
     stating = [e for e in expectations if e.answer == answer(expectations)]
-    return max(stating, key=lambda e: (e.kind == "count", e.unit == "GB/s", max(e.sight, 0.0)), default=None)
+    return max(stating, key=lambda e: (e.unit == "GB/s", max(e.sight, 0.0)), default=None)
 
 
 class Finding(Struct, frozen=True):
@@ -336,7 +336,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
         return sorted(self.parts, key=lambda part: (ORDER.index(part.word), part.loss), reverse=True)
 
     @cached_property
-    def _bad(self) -> list[tuple[Word, str]]:
+    def bad(self) -> list[tuple[Word, str]]:
         """The word and the text of each part and each metric that does not pass, the worst of both first."""
         metrics = worst_first(f for f in self.findings if f.verdict != "pass")
         return [*((p.word, p.text()) for p in self.bad_parts), *((f.verdict, f.text()) for f in metrics)]
@@ -344,7 +344,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
     @cached_property
     def findings_evidence(self) -> list[str]:
         """What is not a pass, the worst and surest first, and what is missing."""
-        lines = [f"{word}: {text}" for word, text in self._bad]
+        lines = [f"{word}: {text}" for word, text in self.bad]
         if self._is_blind:
             lines.append(f"undecided: {blind_text(self.blind)}")
         # For a host that was not measured only the reason is shown.
@@ -373,10 +373,10 @@ class HostVerdict(Struct, frozen=True, dict=True):
         """
         if self.verdict == "pass":
             return ""
-        if not self._bad:
+        if not self.bad:
             return next(iter(self.evidence), "")
-        text = next((text for word, text in self._bad if word == self.verdict), self._bad[0][1])
-        more = f"; {len(self._bad) - 1} more" if len(self._bad) > 1 else ""
+        text = next((text for word, text in self.bad if word == self.verdict), self.bad[0][1])
+        more = f"; {len(self.bad) - 1} more" if len(self.bad) > 1 else ""
         cause = f"possible cause: {self.causes[0].split(':')[0]}" if self.causes else self.cause
         return f"{text}{more}{cause and f'; {cause}'}"
 

@@ -118,10 +118,10 @@ _AGAIN, _MODULES = "Measure it again", "; if it stays low, look at its memory mo
 def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
     """Return what to do next about a host."""
     if is_judged:
-        missing = verdict.verdict == "suspect" and not verdict.reason()
+        missing = verdict.verdict == "suspect" and not verdict.bad
         return "Measure what is missing." if missing else _NEXT[verdict.verdict]
     if answer(verdict.expected) == "low":
-        low = {e.part.split()[0] for e in verdict.expected if (e.answer, e.kind == "count") == ("low", False)}
+        low = {e.part.split()[0] for e in verdict.expected if e.answer == "low"}
         return f"{_AGAIN}{_MODULES * bool(low & {'memory', 'modules'})}."
     first = deciding(verdict.expected)
     if first is None:
