@@ -179,7 +179,7 @@ def test_the_first_page_answers(tmp_path, rate, card, sentence):
     assert sentence in page
     assert "Verdicts:" not in page
     of_terminal = " ".join(written.summary.table().replace("\N{NO-BREAK SPACE}", " ").split())
-    assert f"{card} Why " in of_terminal
+    assert f"{card} (system s, partition default) Why " in of_terminal
     assert sentence in of_terminal
 
 

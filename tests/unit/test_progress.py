@@ -20,6 +20,8 @@ PROGRAM = """if True:
         steps.end()
     print(progress.coloured("verdict n1 fail: 1 of 2 pass"))
     print(progress.fitted("w" * 61 + chr(10) + "v" * 60))
+    print(progress.wrapped("a sentence " * 9, 2))
+    print(progress.tabular([("n1", 0.25, "a reason " * 9), ("n2", 12, None)], ("host", "loss", "why")))
     """
 
 
@@ -62,6 +64,13 @@ def test_a_terminal_has_one_live_line_and_keeps_the_messages():
         "verdict n1 fail: 1 of 2 pass",
         "w" * 59 + "…",
         "v" * 60,
+        "a sentence a sentence a sentence a sentence a sentence a",
+        "  sentence a sentence a sentence a sentence",
+        "host      loss  why",
+        "------  ------  --------------------------------------------",
+        "n1        0.25  a reason a reason a reason a reason a reason",
+        "                a reason a reason a reason a reason",
+        "n2          12  -",
         "",
     ]
 

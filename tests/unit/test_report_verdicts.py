@@ -55,7 +55,7 @@ def test_without_verdicts_there_is_no_such_table(tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert "Verdicts" not in page
     assert re.search("Verdict of [^<]+: not judged", page)
-    assert "Verdict" not in (tmp_path / "summary.md").read_text()
+    assert "Verdicts" not in (tmp_path / "summary.md").read_text()
 
 
 def expectation(part, answer, kind="latency"):

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from tabulate import tabulate
 
 from firsttouch.advice import BUDGET, advice_text, advising, saved
 from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, one_line
-from firsttouch.execution.progress import say
+from firsttouch.errors import BadInput
+from firsttouch.execution.progress import say, tabular
 from firsttouch.genomics.command_line import parse
 from firsttouch.genomics.recognition import recognized
 from firsttouch.host.topology import load
@@ -118,7 +117,7 @@ def _print(document: dict[str, Any], *, as_json: bool) -> None:
         options.print_json(document)
     else:
         rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
-        print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
+        print(tabular(rows, ("scenario", "trials", "why")))
 
 
 def _table(document: dict[str, Any]) -> None:
@@ -135,7 +134,7 @@ def _table(document: dict[str, Any]) -> None:
         for r in (*document["policies"], *document["scenarios"])
     ]
     heads = ("scenario", "median s", "times as fast (90 %)", "in huge pages", "")
-    print(tabulate(shown, heads, missingval="-", maxcolwidths=[None, None, None, None, 60]))
+    print(tabular(shown, heads))
     for line in advice_text.option_lines(document["memory_options"]):
         print(line)
     print(
@@ -167,16 +166,16 @@ def _list(*, as_json: bool) -> int:
     rows = [
         (
             s.key.id,
-            one_line(" ".join([s.key.program, *s.key.words])),
-            one_line(s.key.index.partition(",")[0]),
+            " ".join([s.key.program, *s.key.words]),
+            s.key.index.partition(",")[0],
             s.key.threads,
-            one_line(s.scenario),
+            s.scenario,
             _gain_text(s.gain),
-            one_line(s.time[:10]),
-            "yes" if s.key.host == here else one_line(f"no: {s.key.host}"),
+            s.time[:10],
+            "yes" if s.key.host == here else f"no: {s.key.host}",
         )
         for s in stored
     ]
     heads = ("id", "program", "index", "threads", "scenario", "gain (90 %)", "date", "applies here")
-    print(tabulate(rows, heads, missingval="-", maxcolwidths=[None, 40, 20, *[None] * 4, 40]))
+    print(tabular(rows, heads))
     return 0

@@ -24,7 +24,7 @@ from firsttouch.campaign.state import overview, state
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
-from firsttouch.execution.progress import coloured, say
+from firsttouch.execution.progress import coloured, say, tabular
 from firsttouch.fleet import drain
 from firsttouch.fleet.measuring import JobJudge, cost_text
 from firsttouch.host.emulation import HOST, host_name
@@ -313,13 +313,11 @@ def list_campaigns(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json({"campaigns": rows})
     else:
-        from tabulate import tabulate  # noqa: PLC0415 - jobs do without
-
         if not rows and status == 0:
             print("no campaign: `firsttouch campaign submit` or `firsttouch campaign run` starts one")
             return 0
-        shown = [{**row, "hosts": len(row["hosts"])}.values() for row in rows]
-        print(tabulate(shown, ("campaign", "kind", "system", "created", "hosts")))
+        shown = [[*{**row, "hosts": len(row["hosts"])}.values()] for row in rows]
+        print(tabular(shown, ("campaign", "kind", "system", "created", "hosts")))
     return status
 
 

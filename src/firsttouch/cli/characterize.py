@@ -18,7 +18,7 @@ from firsttouch.benchmarks import drawn_order, profiles, reframe_run
 from firsttouch.cli import options
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, Missing, RunFailed, first_of
-from firsttouch.execution import backends, host_lock
+from firsttouch.execution import backends, host_lock, progress
 from firsttouch.execution.progress import fitted, say
 from firsttouch.host import topology
 from firsttouch.records import atomic_files, schema
@@ -54,12 +54,15 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--seed")
     options.add(parser, "--output", metavar="DIR", help="folder of reports (default: reports/out)")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what each check measures")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print the report's path only")
     parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run all checks and write a report into a new folder, or nothing; 1 if a check failed."""
     require_report()
+    if args.quiet:
+        progress.quiet()
     # ReFrame and its checks are other processes.
     aligners = ",".join(args.aligner or ()) or os.environ.get(profiles.ALIGNERS_VARIABLE)
     os.environ[profiles.ALIGNERS_VARIABLE] = aligners or profiles.default_aligner()
@@ -96,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print((final / "summary.json").read_text(encoding="utf-8"), end="")
     else:
-        print(f"{fitted(table)}\n\nreport: {final / 'index.html'}")
+        print(f"{'' if args.quiet else fitted(table) + chr(10) * 2}report: {final / 'index.html'}")
     return 0 if passed else 1
 
 

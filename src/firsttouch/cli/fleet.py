@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from firsttouch.cli import fleet_history, options
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
-from firsttouch.execution.progress import say
+from firsttouch.execution.progress import say, tabular
 from firsttouch.fleet import site_settings, tending
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.tools import require_report
@@ -160,8 +160,6 @@ def _print(lines: Sequence[str], new: Sequence[Any], *, as_json: bool) -> None:
 
 def show_status(args: argparse.Namespace) -> int:
     """List hosts that are held or that we drained; 1 if Slurm has a reservation of ours without an entry."""
-    from tabulate import tabulate  # noqa: PLC0415 - tend does without
-
     from firsttouch.execution import slurm  # noqa: PLC0415
     from firsttouch.fleet import actions, exclusion  # noqa: PLC0415
 
@@ -188,7 +186,7 @@ def show_status(args: argparse.Namespace) -> int:
     else:
         shown = [{**row, "since": time.strftime("%F %H:%M", time.localtime(row["since"]))} for row in rows]
         table = [[row[key] for key in ("host", "state", "since", "reason", "next")] for row in shown]
-        print(tabulate(table, ("host", "state", "since", "why", "next")) if rows else "no host is held")
+        print(tabular(table, ("host", "state", "since", "why", "next")) if rows else "no host is held")
     for line in stops:
         print(one_line(line), file=sys.stderr if args.json else sys.stdout)
     for name in strange:
@@ -262,8 +260,6 @@ def print_due(args: argparse.Namespace) -> int:
 
 def _print_table(due: Due) -> None:
     """Print a line for each host that is due, and how many are left out."""
-    from tabulate import tabulate  # noqa: PLC0415
-
     from firsttouch.fleet.screening import days  # noqa: PLC0415
 
     rows = [
@@ -271,7 +267,7 @@ def _print_table(due: Due) -> None:
         for c in due.hosts[:_SHOWN]
     ]
     if rows:
-        print(tabulate(rows, ["host", "verdict", "age", "why"], disable_numparse=True))
+        print(tabular(rows, ["host", "verdict", "age", "why"]))
     if len(due.hosts) > _SHOWN:
         print(f"and {len(due.hosts) - _SHOWN} more (--json lists all)")
     print(f"{due.system}: {len(due.hosts)} due now" + (f", {due.later} later" if due.later else ""))
@@ -295,15 +291,13 @@ def print_excluded(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json(avoided.to_dict())
     elif args.why:
-        from tabulate import tabulate  # noqa: PLC0415 - tend does without
-
         now = time.time()
         rows = [
             [e.host, e.why, f"{(now - e.since) / 86400:.1f} d", e.system, one_line(e.reason)]
             for e in avoided.hosts
         ]
         heads = ("host", "why", "age", "system", "reason")
-        print(tabulate(rows, heads, disable_numparse=True) if rows else "no host is listed")
+        print(tabular(rows, heads) if rows else "no host is listed")
     else:
         print(avoided.hostlist)
     return 0

@@ -84,13 +84,13 @@ def _texts(listed: Sequence[Change] | None, offenders: Sequence[Offender]) -> It
     from firsttouch.report.fleet.history import change_table  # noqa: PLC0415
 
     if listed:
-        yield forms.terminal(change_table(listed), widths=[24, 24, 44, 10, 40], most=_SHOWN)
+        yield forms.terminal(change_table(listed), _SHOWN)
     elif listed is not None:
         yield f"No change of any host: it takes {FEWEST_SESSIONS} sessions before it and after it."
     rows = [(o.host, _how_often(o), day(int(o.last * 1000)), o.verdict, o.reason) for o in offenders]
     if rows:
         offending = Table("", ("host", "how often", "last", "now", "reason"), rows)
-        yield forms.terminal(offending, widths=[24, 16, 10, 10, 60], most=_SHOWN)
+        yield forms.terminal(offending, _SHOWN)
     else:
         yield "No host failed again after it had passed, and none stays undecided."
     hidden = {"changes": len(listed or ()) - _SHOWN, "hosts": len(rows) - _SHOWN}

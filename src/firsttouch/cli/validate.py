@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
-from firsttouch.execution.progress import coloured
+from firsttouch.execution.progress import coloured, tabular
 from firsttouch.fleet import drain
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.judging import explain
@@ -56,7 +56,6 @@ def register(subparsers: options.Subparsers) -> None:
 
 def _explained(findings: Sequence[PartFinding]) -> list[str]:
     """Return a line for each part of a host and each question that was asked."""
-    from tabulate import tabulate  # noqa: PLC0415 - only for people
 
     def share(loss: float) -> str:
         return f"{100 * as_fraction(loss):.1f} %" if math.isfinite(loss) else "-"
@@ -66,7 +65,7 @@ def _explained(findings: Sequence[PartFinding]) -> list[str]:
         for part in findings
     ]
     header = ("part", "kind", "compared with", "loss", "limit", "sight", "word")
-    return tabulate(rows, header, "plain", disable_numparse=True).splitlines()
+    return tabular(rows, header, "plain").splitlines()
 
 
 def _only(host: str | None, words: dict[str, Word]) -> dict[str, Word]:

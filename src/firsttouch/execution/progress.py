@@ -7,7 +7,9 @@ import contextlib
 import os
 import re
 import sys
+import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -18,8 +20,10 @@ FOLLOWER = "FIRSTTOUCH_PROGRESS"
 _ERASE = "\r\x1b[K"
 _COLOURS = {"pass": 32, "undecided": 90, "suspect": 33, "invalid": 35, "fail": 31}
 _VERDICT = re.compile(rf"^((?:- )?verdict \S+ )({'|'.join(_COLOURS)})\b", re.MULTILINE)
-#: The text of the live line, "" without one.
-_live = ""
+#: The width of a table in a file, and the least of a column that is made narrower.
+_IN_FILES, _NARROWEST = 130, 8
+#: The text of the live line, "" without one, and whether neither it nor messages are shown.
+_live, _quiet = "", False
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -39,7 +43,8 @@ def write(text: str) -> None:
 def say(text: str) -> None:
     """Print a message on standard error, and append it to the file that FOLLOWER names."""
     text = one_line(text)
-    write(f"{_ERASE if _live else ''}{text}\n{_live}")
+    if not _quiet:
+        write(f"{_ERASE if _live else ''}{text}\n{_live}")
     if follower := os.environ.get(FOLLOWER):
         with contextlib.suppress(OSError), Path(follower).open("a", encoding="utf-8") as out:
             out.write(text + "\n")
@@ -48,18 +53,58 @@ def say(text: str) -> None:
 def live(text: str) -> None:
     """Replace the live line if standard error is a terminal; "" removes it."""
     global _live  # noqa: PLW0603 - a process has one standard error
-    if not is_terminal(sys.stderr):
+    if _quiet or not is_terminal(sys.stderr):
         return
     _live = one_line(text)[: (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1]
     print(f"{_ERASE}{_live}", end="", file=sys.stderr, flush=True)
 
 
+def quiet() -> None:
+    """Print neither messages nor a live line from now on."""
+    global _quiet  # noqa: PLW0603 - a process has one standard error
+    _quiet = True
+
+
+def columns() -> int | None:
+    """Return the width of the terminal that standard output is, None if it is none."""
+    return (os.get_terminal_size(sys.stdout.fileno()).columns or 80) if is_terminal(sys.stdout) else None
+
+
 def fitted(text: str) -> str:
-    """Return *text* with lines that fit the terminal if standard output is one; a file gets whole lines."""
-    if not is_terminal(sys.stdout):
+    """Return *text* with lines cut to fit the terminal if standard output is one; a file gets whole lines."""
+    width = columns()
+    if width is None:
         return text
-    width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
     return "\n".join(t if len(t) <= width else f"{t[: width - 1].rstrip()}…" for t in text.split("\n"))
+
+
+def wrapped(text: str, indent: int) -> str:
+    """Return *text* wrapped at the width of a terminal, with an *indent* of its further lines."""
+    width = columns()
+    return text if width is None else textwrap.fill(text, width, subsequent_indent=" " * indent)
+
+
+def tabular(rows: Sequence[Sequence[object]], header: Sequence[str], form: str = "simple") -> str:
+    """Return a table whose widest columns wrap so that it fits the terminal, or a usual width in a file."""
+    from tabulate import tabulate  # noqa: PLC0415 - most commands have no table
+
+    texts = [
+        ["-" if c is None else f"{c:g}" if isinstance(c, float) else one_line(str(c)) for c in row] for row in rows
+    ]
+    align = ["right" if all(isinstance(c, (int, float)) for c in of) else "left" for of in zip(*rows, strict=True)]
+    # tabulate makes a column two characters wider than its header.
+    sizes = [max(map(len, (f"{head}  ", *column))) for head, *column in zip(header, *texts, strict=True)]
+    room = (columns() or _IN_FILES) - 2 * (len(sizes) - 1)
+    while sum(sizes) > room and max(sizes) > _NARROWEST:
+        sizes[sizes.index(max(sizes))] -= 1
+    heads = [size - 2 for size in sizes]
+    return tabulate(
+        *(texts, header, form),
+        disable_numparse=True,
+        maxcolwidths=sizes,
+        maxheadercolwidths=heads,
+        colalign=align or None,
+    )
 
 
 def time_left(seconds: float) -> str:

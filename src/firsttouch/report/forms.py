@@ -16,9 +16,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from tabulate import tabulate
 
 import firsttouch
+from firsttouch.execution.progress import tabular
 from firsttouch.report.document import Block, Document, Table, spans
 from firsttouch.report.text import clean, markdown
 from firsttouch.units import UNITS
@@ -64,12 +64,10 @@ def write(
         (out / name).write_text(text, encoding="utf-8")
 
 
-def terminal(table: Table, *, widths: Sequence[int | None] | None = None, most: int | None = None) -> str:
-    """Return the first *most* rows of a table for a terminal, with columns of at most *widths* characters."""
+def terminal(table: Table, most: int) -> str:
+    """Return the first *most* rows of a table for a terminal."""
     rows = [[clean(text) for text in row] for row in table.texts[:most]]
-    header = [cell.text for cell in table.head]
-    # The cells are texts, so tabulate must not align them as numbers.
-    return tabulate(rows, header, "simple", disable_numparse=True, maxcolwidths=widths)
+    return tabular(rows, [cell.text for cell in table.head])
 
 
 def style() -> str:

@@ -33,7 +33,9 @@ from firsttouch.report.document import (
     Paragraph,
     Section,
     Span,
+    Text,
     linked_files,
+    spans,
     when_made,
 )
 from firsttouch.report.guidelines import Guideline
@@ -228,7 +230,20 @@ def _page(report: _Report) -> Document:
     )
 
 
+def _short_section(host: _Host, card: Card) -> Section:
+    """Return the section of a host in a ticket: what its card states, and its results."""
+    view = host.view
+    stated: list[Text] = [[Span(name, "b"), ": ", *spans(text)] for name, text in card.lines.items()]
+    stated += [[Span("Warning", "b"), f": {text}"] for text in card.warnings]
+    results = [render.headlines(host.results), Paragraph(_VALUES), *_older(view)]
+    return Section(
+        f"{card.heading} (system {view.system}, partition {view.partition})",
+        [Listing(stated), *(results if host.results else [Paragraph(_NOTHING)])],
+    )
+
+
 def _ticket(report: _Report) -> Document:
+    cards = {card.key: card for card in _cards(report)}
     rows = of_verdicts.table(report.verdicts, lines=_EVIDENCE)
     invalid = _invalid(report)
     records = sum(len(host.view.invalid) for host in report.hosts)
@@ -244,15 +259,7 @@ def _ticket(report: _Report) -> Document:
             *([Section(of_verdicts.counted(report.verdicts), [rows])] if report.verdicts else []),
             Section(_PROBLEMS, blocks),
             *guidelines.short_sections(report.guidelines),
-            *(
-                Section(
-                    f"{host.view.host} (system {host.view.system}, partition {host.view.partition})",
-                    [render.headlines(host.results), Paragraph(_VALUES), *_older(host.view)]
-                    if host.results
-                    else [Paragraph(_NOTHING)],
-                )
-                for host in report.hosts
-            ),
+            *(_short_section(host, cards[render.card_key(host.view)]) for host in report.hosts),
         ],
     )
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.documents import attributes
+from firsttouch.execution.progress import wrapped
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
 from firsttouch.report.document import Card, Cell, Entry, Figure, Fold, Listing, Paragraph, Span, Table, spans
@@ -20,8 +20,8 @@ from firsttouch.report.text import clean
 from firsttouch.units import percent, quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
-#: Problems that a terminal shows, the width of its first column, and the width of sentences next to it.
-_NAMED, _LABEL, _SENTENCE = 5, 28, 49
+#: Problems that a terminal shows, and the width of its first column.
+_NAMED, _LABEL = 3, 28
 
 
 def card_key(view: HostView) -> str:
@@ -102,24 +102,24 @@ class Summary(Struct, frozen=True):
 
     def table(self) -> str:
         """Return the lines for a terminal: one per result, and below them what was not measured."""
-        parts = []
+        parts, warnings = [], []
         cards = {card.key: card for card in self.cards}
         for view, results in self.hosts:
-            lines = [f"{view.host} (system {view.system}, partition {view.partition})"]
-            if card := cards.get(card_key(view)):
-                lines.append(card.heading)
-                for name, text in card.lines.items():
-                    first, *others = textwrap.wrap("".join(spans(text)), _SENTENCE)
-                    lines += [f"{name:<{_LABEL}}  {first}", *(f"{'':<{_LABEL}}  {line}" for line in others)]
+            card = cards.get(card_key(view))
+            lines = [f"{card.heading if card else view.host} (system {view.system}, partition {view.partition})"]
+            for name, text in card.lines.items() if card else ():
+                lines.append(wrapped(clean(f"{name:<{_LABEL}}  {''.join(spans(text))}"), _LABEL + 2))
             for result in results:
                 if not result.is_detail:
                     record = result.record
                     spread_of = f", spread {percent(record.spread)}" if record and record.repetitions > 1 else ""
                     stated = filter(None, (f"{result.value}{spread_of}", result.compared))
-                    lines.append(f"{result.label:<{_LABEL}}  {'; '.join(stated)}")
-            parts.append("\n".join(map(clean, lines)))
-        problems = [f"- {p.name}: {p.reason}" for p in self.problems[:_NAMED]]
-        parts.append("\n".join([not_measured(self.problems, self.invalid), *map(clean, problems)]))
+                    lines.append(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"))
+            parts.append("\n".join(lines))
+            warnings += [wrapped(clean(f"warning: {text}"), 2) for text in (card.warnings if card else ())]
+        problems = [f"- {clean(f'{p.name}: {p.reason}')}" for p in self.problems[:_NAMED]]
+        problems += [f"and {len(self.problems) - _NAMED} more"] if len(self.problems) > _NAMED else []
+        parts.append("\n".join([not_measured(self.problems, self.invalid), *problems, *warnings]))
         return "\n\n".join(parts)
 
 

@@ -76,7 +76,7 @@ def _of_series(key: str, each: Points, total: Points) -> Iterator[Result]:
         if threads in total and threads > 1:
             compared.append(f"{value(total[threads])} in total")
         label = ", ".join(filter(None, (metric_title(record), key, count(threads, "thread"))))
-        yield Result(label, record, ", ".join(compared), f"{value(record)} per thread")
+        yield Result(label, record, ", ".join(compared), f"{value(record)} per thread", is_detail=threads != many)
 
 
 # ----------------------------------------------------------------------

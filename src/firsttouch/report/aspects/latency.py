@@ -99,7 +99,7 @@ def _result(view: HostView, level: Level, remote: Curve | None, where: str) -> R
     if not level.seen:
         return Result(label, compared=level.why_unseen(), text="not seen")
     if level.cache_bytes is not None:
-        return Result(f"{label} ({format_bytes(level.cache_bytes)})", level.record, at)
+        return Result(f"{label} ({format_bytes(level.cache_bytes)})", level.record, at, is_detail=True)
     parts = [where] if at == f"at {level.name}" else [where, at]
     if remote is not None:
         size, far = remote.largest

@@ -22,7 +22,7 @@ _HOW = "Read by hwloc. Distances are those of the firmware, where 10 is local; n
 def aspect(view: HostView) -> Aspect:
     """Return the size of the host, its theoretical bandwidth, and the tables of its topology if it is known."""
     sizes = size_texts(view)
-    results = [Result("topology", text=", ".join(sizes))] if sizes else []
+    results = [Result("topology", text=", ".join(sizes), is_detail=True)] if sizes else []
     if record := theoretical(view):
         source = record.parameters.get("source")
         compared = f"per package, from {source}" if source else ""

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
+from firsttouch.execution.progress import wrapped
 from firsttouch.judge.comparison import (
     CONFIDENCE,
     ORDER,
@@ -186,8 +187,8 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
 
 #: Lines on a terminal or in a ticket, and where the others are.
 _SHORT, _WHERE = 20, "index.html, summary.json"
-#: Widths of the columns of hosts on a terminal, in characters, and hosts and metrics of one campaign on the page.
-_WIDTHS, _LOST = [24, 8, 48, 32, 32], 80
+#: Hosts and metrics of one campaign on the page.
+_LOST = 80
 _TITLES = ("What only one of them has", "Hosts that changed unlike the others", "What changed")
 
 
@@ -218,9 +219,9 @@ class Compared(Struct, frozen=True):
     def table(self) -> str:
         """Return the summary line, the worst hosts, and the most urgent changes."""
         changes = self.of_note.columns(*range(len(_HEADER) - 1))
-        parts = [forms.terminal(self.hosts, widths=_WIDTHS, most=_SHORT)] if self.hosts.rows else []
-        parts += [forms.terminal(changes, most=_SHORT)] if changes.rows else []
-        return "\n\n".join([self.document["line"], *parts])
+        parts = [forms.terminal(self.hosts, _SHORT)] if self.hosts.rows else []
+        parts += [forms.terminal(changes, _SHORT)] if changes.rows else []
+        return "\n\n".join([wrapped(self.document["line"], 2), *parts])
 
     def page(self) -> Document:
         """Return the page."""

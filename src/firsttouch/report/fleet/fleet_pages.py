@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from firsttouch.documents import attributes
+from firsttouch.execution.progress import wrapped
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import Change
@@ -125,14 +126,14 @@ class Fleet(Struct, frozen=True):
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
         worst = of_verdicts.table(self.worst, lines=1).columns(0, 1, 3, 4)
-        body = forms.terminal(worst, widths=[24, 9, 36, 60], most=_SHORT)
+        body = forms.terminal(worst, _SHORT)
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(worst.rows[:_SHORT])
-        parts = [self.document["line"], *([body] if worst.rows else [])]
-        notes = [clean(note) for ranks in self.ranks for note in ranks.findings.notes()]
+        parts = [wrapped(self.document["line"], 2), *([body] if worst.rows else [])]
+        notes = [wrapped(clean(note), 2) for ranks in self.ranks for note in ranks.findings.notes()]
         parts += ["\n".join(notes)] if notes else []
         drifted = [clean(line) for its in self.configured if its for line in its.lines()[:_DRIFTED]]
-        parts += ["\n".join(["configuration:", *(f"  {line}" for line in drifted)])] if drifted else []
-        lines = [clean(line) for line in guidelines.lines(self.guided)]
+        parts += ["\n".join(["configuration:", *(wrapped(f"  {line}", 4) for line in drifted)])] if drifted else []
+        lines = [wrapped(clean(line), 2) for line in guidelines.lines(self.guided)]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
 
