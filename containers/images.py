@@ -42,8 +42,8 @@ ROOT = HERE.parent
 STORE = Path(os.environ.get("FIRSTTOUCH_CACHE") or ROOT / ".cache").absolute() / "images"
 #: Folders of the checkout that the images are built from.
 PARTS = ("src", "probe", "datasets", "reframe", "setup", "containers", "spack-env")
-#: Generated or downloaded parts of these folders, which are left out.
-GENERATED = {"datasets": ("store",)}
+#: Generated files in these folders, which are left out.
+GENERATED = ("*.sif*", "local.yaml")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 EXAMPLES = """
 examples:
@@ -172,7 +172,6 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
             "version": origin.version,
             "interface": str(origin.interface),
             "revision": origin.revision or "unknown",
-            "source": origin.source,
             "machine": origin.machine,
             "target": origin.target,
             "profile": programs.label,
@@ -193,7 +192,7 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
 def _build_image(origin: build_info.Origin, programs: Programs, base: str, start: float) -> Path:
     """Return the folder of the build image for this state of the checkout, programs, base and target."""
     packages = programs.build()
-    state = (origin, build_info.files_digest(ROOT / "spack-env"), programs, base, packages)
+    state = (origin, digest(), programs, base, packages)
     key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
     kind = f"build-{programs.profile}-{programs.target}"
     image = STORE / f"{kind}-{key}"
@@ -253,16 +252,29 @@ def _wheels(start: float, mirror: Path | None) -> Path:
     return folder / "wheels"
 
 
+def _files() -> Iterator[Path]:
+    """Yield the files of the checkout that an image is built from, without what was generated or downloaded."""
+    for place in (*PARTS, *FILES):
+        for file in sorted((ROOT / place).rglob("*")) if (ROOT / place).is_dir() else [ROOT / place]:
+            left_out = any(file.match(pattern) for pattern in GENERATED) or "__pycache__" in file.parts
+            if file.is_file() and not left_out and not file.is_relative_to(ROOT / "datasets" / "store"):
+                yield file
+
+
+def digest() -> str:
+    """Return the SHA-256 of the names and contents of the files that an image is built from."""
+    total = hashlib.sha256()
+    for file in _files():
+        total.update(f"{file.relative_to(ROOT)}\0{atomic_files.digest(file)}\0".encode())
+    return total.hexdigest()
+
+
 def _copy(checkout: Path, wheels: Path) -> None:
     """Copy the parts of the checkout that an image is built from."""
-    for part in PARTS:
-        if (ROOT / part).is_dir():
-            ignored = shutil.ignore_patterns(
-                "__pycache__", "*.sif*", "*.pyc", "local.yaml", *GENERATED.get(part, ())
-            )
-            shutil.copytree(ROOT / part, checkout / part, ignore=ignored)
-    for name in FILES:
-        shutil.copy2(ROOT / name, checkout / name)
+    for file in _files():
+        copied = checkout / file.relative_to(ROOT)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copied)
     shutil.copytree(wheels, checkout / "wheels")
 
 

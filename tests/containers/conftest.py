@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from factories import caches
-from factories.processes import captured
+from factories.processes import captured, load_script
 from firsttouch import paths
 from firsttouch.execution import build_info
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def image(apptainer: str) -> Path:
     """An image of this checkout with Debian's packages, built unless the cache has one of the same state."""
     origin = build_info.of(paths.ROOT, os.uname().machine)
-    state = f"{origin.version} {origin.source} {build_info.files_digest(CONTAINERS)}"
+    state = f"{origin.version} {load_script('images', CONTAINERS).digest()}"
     output = caches.folder("images") / f"tested-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
     if (output / "complete").exists():
         return output / f"{IMAGE}.sif"

@@ -31,14 +31,13 @@ def test_its_labels_tell_what_it_was_made_of(image, in_image):
     wanted = {
         "version": origin.version,
         "interface": str(origin.interface),
-        "source": origin.source,
         "machine": origin.machine,
         "target": origin.target,
     }
     assert {key: labels[f"org.firsttouch.{key}"] for key in wanted} == wanted
     assert labels["org.firsttouch.revision"]
     inside = json.loads(in_image("cat /opt/firsttouch/share/firsttouch/origin.json"))
-    assert inside["source"] == origin.source
+    assert inside["target"] == origin.target
     assert origin.version in in_image("firsttouch --version")
 
 

@@ -97,8 +97,8 @@ def test_a_build_image_of_another_target_stays(images, monkeypatch):
     monkeypatch.setattr(images, "_copy", lambda checkout, _: checkout.mkdir())
     monkeypatch.setattr(images, "_apptainer", lambda _definition, image, *_: image.mkdir())
 
-    def build(target, source):
-        copy = build_info.Origin("1", source, "abc", "x86_64", target)
+    def build(target, revision):
+        copy = build_info.Origin("1", revision, "x86_64", target)
         return images._build_image(copy, images.Programs("none", target), "", 0)
 
     with images.alone(0):

@@ -31,8 +31,6 @@ _ORIGIN = "/opt/firsttouch/share/firsttouch/origin.json"
 _OF_LAUNCHERS = ("SLURM_", "PMI_", "PMIX_", "MPI_LOCAL", "MPICH_", "OMPI_", "I_MPI_", "UCX_", "FI_", "OMP_")
 #: Time limit of the trial start in seconds; a cold image on a shared file system is slow.
 _PATIENCE = 120
-#: The architectures of SIF's header (its field of 3 characters after the version).
-_MACHINES = {b"01": "i686", b"02": "x86_64", b"04": "aarch64", b"06": "ppc64le", b"11": "s390x", b"12": "riscv64"}
 _CAP_SYS_RESOURCE = 24
 #: Begins the trial's line for a path that does not exist or is not accessible inside.
 _LACKING = "firsttouch-lacks "
@@ -68,7 +66,6 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     file = Path(image or os.environ.get("FIRSTTOUCH_IMAGE") or IMAGE).absolute()
     if not file.exists():
         raise Missing(f"{file}: there is no such image: `make images` builds it, FIRSTTOUCH_IMAGE names another")
-    check_machine(file)
     variables = backends.variables()
     # Records name the host as Slurm does.
     variables |= {name: os.environ[name] for name in ("TMPDIR", "SLURMD_NODENAME") if os.environ.get(name)}
@@ -82,20 +79,6 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
     variables[backends.VARIABLE] = f"apptainer: {file.name}, {origin.revision or origin.version}"
     env |= {f"APPTAINERENV_{key}": value for key, value in (launcher | variables).items()}
     return Start([program, "--silent", "exec", *flags, str(file), "firsttouch", *argv], env)
-
-
-def check_machine(image: Path) -> None:
-    """Raise CannotHere if *image* is a SIF of another architecture, BadInput if it is not an image."""
-    if image.is_dir():
-        return
-    with image.open("rb") as stream:
-        head = stream.read(48)
-    # The header: 32 bytes of a script's first line, "SIF_MAGIC" and a zero, the version, the architecture.
-    if head[32:41] != b"SIF_MAGIC":
-        raise BadInput("not an Apptainer image (neither SIF nor a folder): is its download complete?", file=image)
-    machine = _MACHINES.get(head[45:47], "another architecture")
-    if machine != os.uname().machine:
-        raise CannotHere(f"{image} is for {machine}, and this host is {os.uname().machine}")
 
 
 def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
