@@ -53,7 +53,7 @@ def test_a_run_image_is_whole(image):
     assert f"/opt/programs/{image} /opt/spack" in texts["files from build"]
     assert {"test", "help", "runscript", "labels", "environment"} <= set(texts)
     labels = re.findall(r"org\.firsttouch\.(\w+) \{\{ (\w+) \}\}", texts["labels"])
-    assert {name for name, _ in labels} >= {"version", "revision", "source", "machine", "target", "spack_lock"}
+    assert {name for name, _ in labels} >= {"version", "revision", "machine", "target", "spack_lock"}
     assert all(name == argument for name, argument in labels)
     apps = {name.split()[1] for name in texts if name.startswith("apprun ")}
     assert apps

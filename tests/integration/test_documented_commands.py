@@ -138,7 +138,6 @@ COVERED = {
         r"containers/images.py aligners --spack .*": "test_programs_of_spack",
     },
     "containers/test_containers_site.py": {
-        r"firsttouch inside --dry-run apptainer": "test_no_image",
         r"make run BACKEND=spack": "test_a_view_of_spack",
     },
     "containers/test_containers_spack.py": {

@@ -225,6 +225,7 @@ LIGHT = (
     ("campaign", "list"),
     ("init", "jobs"),
     ("path",),
+    ("doctor",),
 )
 
 

@@ -59,9 +59,9 @@ TASKS = {
         "validate": "judge hosts by their system's references and the fleet",
         "baseline": "learn references of a system or a processor from records",
         "fleet": "hold bad hosts back, test them again, release or drain them",
-        "store": "append records to a store of many hosts",
     },
     "set up": {
+        "doctor": "say what this host lacks, and what does not work without it",
         "init": "make a folder with the sbatch templates and the site's own files",
         "system": "systems and aligners: list them, check their files, draft a system from this host",
         "data": "list, get and index datasets",
@@ -70,6 +70,7 @@ TASKS = {
 #: The commands that only ``firsttouch help --all`` lists, in the same form.
 MORE_TASKS = {
     "more": {
+        "store": "append records to a store of many hosts",
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
         "path": "print the folders of firsttouch: checks, systems, results and others",
     },

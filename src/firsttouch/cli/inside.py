@@ -13,8 +13,7 @@ from firsttouch.execution import backends
 EXAMPLES = """\
   firsttouch inside apptainer -- topology
   firsttouch inside --image containers/membench.sif apptainer -- measure bandwidth --pu-nodes 0 --banks 0
-  firsttouch inside spack -- run 1x-default --aligner bwa-mem --dataset lambda
-  firsttouch inside --dry-run apptainer     (only check whether this site and the image fit)"""
+  firsttouch inside spack -- run 1x-default --aligner bwa-mem --dataset lambda"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -23,23 +22,16 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
     image = "image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)"
     options.add(parser, "--image", type=str, help=image)
-    options.add(parser, "--dry-run", help="run nothing: exit status 0 if the command could run here")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
 
 
 def run(args: argparse.Namespace) -> int:
     """Replace this process by the command, which then gets its signals and sets its exit status."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
-    if words and words[0].partition("=")[0] in {"--image", "--dry-run"}:
+    if words and words[0].partition("=")[0] == "--image":
         raise BadInput(f"'{words[0]}' goes before the backend's name")
-    if not words and not args.dry_run:
+    if not words:
         raise BadInput("no command: give one of firsttouch's after --")
-    start = backends.prepared(args.backend, args.image, words or ["--version"])
-    if args.dry_run:
-        if args.json:
-            options.print_json({"backend": args.backend, "fits": True})
-        else:
-            print(f"{args.backend}: this site and the image fit")
-        return 0
+    start = backends.prepared(args.backend, args.image, words)
     os.execve(start.argv[0], list(start.argv), dict(start.env))  # noqa: S606  (no shell is wanted)
     return 0
