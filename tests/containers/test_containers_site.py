@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -134,21 +133,6 @@ def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path / name)
     with pytest.raises(BadInput, match="comma or a colon"):
         apptainer.paths_seen([], {})
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_user_without_user_namespaces_is_told_so():
-    """The command runs in a user namespace that may create no further one, as on kernels with such a limit."""
-    script = (
-        "import os, sys; open('/proc/sys/user/max_user_namespaces', 'w').write('0'); os.geteuid = lambda: 1000\n"
-        "from firsttouch.execution import apptainer as backend_apptainer\n"
-        "print(backend_apptainer.user_namespace_trouble())"
-    )
-    argv = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode:
-        pytest.skip(f"this host does not allow user namespaces: {done.stderr.splitlines()[-1]}")
-    assert "no user namespaces (user.max_user_namespaces is 0), and Apptainer is not set-user-ID" in done.stdout
 
 
 def test_a_view_of_spack(tmp_path, here, firsttouch):

@@ -18,7 +18,7 @@ NOBODY = 65534
 
 
 def test_what_cannot_be_mounted_is_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(backend, "fuse_trouble", lambda: "no /dev/fuse on this host")
+    monkeypatch.setattr(backend, "has_fuse", lambda: False)
     monkeypatch.setattr(backend, "setuid", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1)
     assert backend._unpacking(tmp_path / "x.sif") == ["--unsquash"]

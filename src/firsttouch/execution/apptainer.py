@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from firsttouch import paths
-from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed, TimedOut
+from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed, TimedOut
 from firsttouch.execution import backends
 from firsttouch.execution.backends import Start
 from firsttouch.execution.build_info import Origin
@@ -139,7 +139,7 @@ def _privileges() -> list[str]:
 
 def _unpacking(image: Path) -> list[str]:
     """Return the option that lets Apptainer unpack an image that cannot be mounted here."""
-    is_mountable = image.is_dir() or os.geteuid() == 0 or setuid() or not fuse_trouble()
+    is_mountable = image.is_dir() or os.geteuid() == 0 or setuid() or has_fuse()
     return [] if is_mountable else ["--unsquash"]
 
 
@@ -164,19 +164,10 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
 
 
 def trouble(output: str, image: str) -> str:
-    """Return in one line why an image did not start: the site's limits, then the end of Apptainer's *output*."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
+    """Return in one line why an image did not start: what Apptainer says at the end of its *output*."""
+    lines = [re.sub(r"^(\x1b\[\d*m)?(FATAL|ERROR)\s*:|\x1b\[\d*m", "", line).strip() for line in output.splitlines()]
     last = next((line for line in reversed(lines) if line), "it printed nothing")
-    last = re.sub(r"^(FATAL|ERROR)\s*:\s*", "", last)
-    limits = site_troubles() if not Path(image).is_dir() else user_namespace_trouble()
-    return f"{image} does not start: {'; '.join(filter(None, (limits, last)))}"
-
-
-def site_troubles() -> str:
-    """Return in one line the requirements of an image file that this site lacks, or an empty string."""
-    if setuid():
-        return ""
-    return "; ".join(filter(None, (user_namespace_trouble(), fuse_trouble())))
+    return f"{image} does not start: {last}"
 
 
 def setuid() -> bool:
@@ -189,29 +180,7 @@ def setuid() -> bool:
     return any(place.stat().st_mode & 0o4000 and place.stat().st_uid == 0 for place in places)
 
 
-def user_namespace_trouble() -> str:
-    """Return why this user cannot create user namespaces, or an empty string."""
-    if os.geteuid() == 0:
-        return ""
-    try:
-        if run_tool(["unshare", "--user", "true"]).returncode == 0:
-            return ""
-    except FirstTouchError as error:
-        return f"whether this user may create user namespaces is unknown: {error}"
-    for name in ("user/max_user_namespaces", "kernel/unprivileged_userns_clone"):
-        file = Path("/proc/sys", name)
-        if file.exists() and file.read_text(encoding="ascii").strip() == "0":
-            return f"no user namespaces ({name.replace('/', '.')} is 0), and Apptainer is not set-user-ID"
-    return "this user may not create user namespaces, and Apptainer is not set-user-ID"
-
-
-def fuse_trouble() -> str:
-    """Return why an image file cannot be mounted without privileges, or an empty string."""
-    fuse = Path("/dev/fuse")
-    if not fuse.exists():
-        return "no /dev/fuse on this host"
-    if not os.access(fuse, os.R_OK | os.W_OK):
-        return "/dev/fuse is not open to this user"
-    if shutil.which("squashfuse") is None and shutil.which("squashfuse_ll") is None:
-        return "squashfuse is not installed"
-    return ""
+def has_fuse() -> bool:
+    """Return whether this user can mount an image file without privileges."""
+    program = shutil.which("squashfuse") or shutil.which("squashfuse_ll")
+    return program is not None and os.access("/dev/fuse", os.R_OK | os.W_OK)
