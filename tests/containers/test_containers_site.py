@@ -84,6 +84,11 @@ def test_an_image_that_does_not_start_says_why(firsttouch, stand_in, tmp_path):
     assert "image does not start: while extracting: no loop devices" in done.stderr
 
 
+def test_an_image_of_a_later_version_may_state_more_of_its_origin(here, stand_in, tmp_path):
+    stand_in("apptainer", f"echo '{json.dumps({**asdict(here), 'builder': 'x'})}'")
+    backends.prepared("apptainer", str(tmp_path), ["--version"])
+
+
 def test_no_command(firsttouch):
     done = firsttouch("inside", "apptainer", "--image", "x")
     assert "'--image' goes before the backend's name" in done.stderr

@@ -29,7 +29,11 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what is lacking; 3 if nothing can be measured or placed without it."""
-    needs = {**_NEEDED, **_OPTIONAL, "--backend apptainer": lambda: _start("apptainer", args.image or "")}
+    needs = {
+        **_NEEDED,
+        **_OPTIONAL,
+        "--backend apptainer": lambda: backends.prepared("apptainer", args.image or "", []),
+    }
     lacks = {without: reason for without, need in needs.items() if (reason := "; ".join(_reasons(need)))}
     if args.json:
         options.print_json({"checked": len(needs), "lacks": lacks})
@@ -52,13 +56,7 @@ def _reasons(need: Callable[[], object]) -> Iterator[str]:
 
 
 def _aligners() -> None:
-    lacking = []
-    for name, aligner in aligners.aligners().items():
-        try:
-            aligner.version()
-        except FirstTouchError:
-            lacking.append(name)
-    if lacking:
+    if lacking := [name for name, aligner in aligners.aligners().items() if not shutil.which(aligner.program)]:
         raise Missing(f"{', '.join(lacking)}: `firsttouch system aligners` says where each is from")
 
 
@@ -71,10 +69,6 @@ def _counters() -> None:
 def _modules() -> None:
     if reason := memory_modules.installed().reason:
         raise Missing(reason)
-
-
-def _start(backend: str, image: str = "") -> None:
-    backends.prepared(backend, image, ["--version"])
 
 
 #: What does not work -> raises an error, which says what to do, if this host lacks what it takes.
@@ -93,5 +87,5 @@ _OPTIONAL: dict[str, Callable[[], object]] = {
     "dataset 'synthetic'": lambda: require("dwgsim"),
     "runs of some aligners": _aligners,
     "campaigns and fleets through Slurm": slurm.require,
-    "--backend spack": lambda: _start("spack"),
+    "--backend spack": lambda: backends.prepared("spack", "", []),
 }

@@ -8,12 +8,13 @@ work.
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from firsttouch import paths
 from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed, TimedOut
@@ -156,18 +157,13 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
     if done.returncode:
         if f"{_ORIGIN}: No such file" in done.stderr:
             raise Missing(f"{start[-1]} is not an image of firsttouch: it lacks {_ORIGIN}")
-        raise CannotHere(trouble(done.stderr, start[-1]))
+        plain = re.sub(r"\x1b\[\d*m", "", done.stderr)
+        reason = re.sub(r"^(FATAL|ERROR)\s*:\s*", "", (plain.strip() or "it printed nothing").splitlines()[-1])
+        raise CannotHere(f"{start[-1]} does not start: {reason}")
     try:
-        return Origin(**json.loads(done.stdout))
-    except (ValueError, TypeError) as error:
+        return msgspec.json.decode(done.stdout, type=Origin)
+    except msgspec.DecodeError as error:
         raise Missing(f"{start[-1]} is not an image of firsttouch: it lacks {_ORIGIN}") from error
-
-
-def trouble(output: str, image: str) -> str:
-    """Return in one line why an image did not start: what Apptainer says at the end of its *output*."""
-    lines = [re.sub(r"^(\x1b\[\d*m)?(FATAL|ERROR)\s*:|\x1b\[\d*m", "", line).strip() for line in output.splitlines()]
-    last = next((line for line in reversed(lines) if line), "it printed nothing")
-    return f"{image} does not start: {last}"
 
 
 def setuid() -> bool:
