@@ -155,8 +155,7 @@ def _speedups(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
     panel = drawing.draw_bars(
         gains,
         kinds=runs.policies,
-        axis="speedup (times)",
-        footer=f"dashed line: default run, {runs.value(default):g} {runs.sheet.unit}",
+        axis=f"speedup over the default run ({runs.value(default):g} {runs.sheet.unit})",
         line=1,
         description=shows,
         heading=heading,
@@ -189,7 +188,7 @@ def _summary(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
         gains.append(f"{title} {dataset} {best['scenario']} ({gain})")
     shows = f"{heading}, best: {', '.join(gains)}."
     panel = drawing.draw_bars(
-        bars, kinds=_OF_SUMMARY, axis=runs.sheet.axis, description=shows, heading=heading, thin=True, **names
+        bars, kinds=_OF_SUMMARY, axis=runs.sheet.axis, description=shows, heading=heading, **names
     )
     return panel, shows, ()
 

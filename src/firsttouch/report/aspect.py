@@ -126,14 +126,14 @@ def spread(record: Record) -> Cell:
     return Cell(share, percent, tone) if record.repetitions > 1 else Cell()
 
 
-def measured(records: Iterable[Record], marks: str = "the bars show all of them") -> str:
-    """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
+def measured(records: Iterable[Record]) -> str:
+    """Return the sentence on repetitions and spread of a figure."""
     counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
     if set(counts) == {1}:
         return "Measured once each, so the spread is unknown."
     widest = max(spreads)
     text = (
-        f"Median of {span(counts)} repetitions; {marks}, from the smallest to the largest repetition. "
+        f"Median of {span(counts)} repetitions; bars and bands go from the smallest to the largest one. "
         f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
     )
     if widest > WIDE:

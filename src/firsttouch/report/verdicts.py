@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Sp
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import count, listed, plain
+from firsttouch.units import iso
 
 # ----------------------------------------------------------------------
 # The verdicts of hosts.
@@ -234,13 +234,11 @@ def card_of_fleet(
     complete: int,
     configured: int,
     deviating: int,
-    generated: datetime.datetime,
 ) -> Card:
     """Return the card of the hosts of all systems.
 
     *counts* are the hosts by verdict, and *complete* of them have all results; *worst* is the worst that does not
-    pass. The configuration of *configured* hosts is known, and *deviating* ones differ from most. *generated* is
-    the time of the report.
+    pass. The configuration of *configured* hosts is known, and *deviating* ones differ from most.
     """
     total = sum(counts.values())
     word = worst.verdict if worst else "pass"
@@ -249,7 +247,8 @@ def card_of_fleet(
         "Worst": f"{worst.host}: {_first(worst)}." if worst else "",
         "Next step": _NEXT[word] if total else "",
     }
-    facts = [f"{complete} of {total} {_age(ranks, generated)}"] if total else []
+    facts = [f"{complete} of {total} have all results"] if total else []
+    facts += [f"measured {' to '.join(days)}"] if (days := _days(ranks)) else []
     return Card(
         key="fleet-card",
         title="the fleet",
@@ -259,19 +258,11 @@ def card_of_fleet(
     )
 
 
-def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
-    """Return how old the newest results of the hosts are, in days before the report."""
+def _days(ranks: Sequence[Ranks]) -> list[str]:
+    """Return the days of the newest results of the hosts, the first and the last one."""
     newest = [r.findings.host_newest[r.findings.host_newest > 0] for r in ranks]
-    times_of = np.concatenate(newest) if newest else np.array([], dtype=np.int64)
-    if not len(times_of):
-        return "no time was recorded"
-    oldest, youngest = (
-        (generated.timestamp() * 1000 - int(t)) / 86_400_000 for t in (times_of.min(), times_of.max())
-    )
-    if oldest < 0:
-        return "measured after the time of this report"
-    days = f"{max(0, int(youngest))} to {int(oldest)}" if int(oldest) > int(youngest) else f"{int(oldest)}"
-    return f"have all results, {days} {'day' if days == '1' else 'days'} old"
+    times = np.concatenate([*newest, np.array([], dtype=np.int64)])
+    return sorted({iso(int(time))[:10] for time in (times.min(), times.max())}) if len(times) else []
 
 
 def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> str:

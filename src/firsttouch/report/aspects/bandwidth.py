@@ -60,7 +60,7 @@ def aspect(view: HostView) -> Aspect:
     if not ways:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     kernels = dict.fromkeys((*KERNELS, *(m.kernel for w in ways for m in w.matrices)))
-    charts = [_chart(f"bandwidth-{position}", view, way) for position, way in enumerate(drawn(ways), start=1)]
+    charts = [_chart(f"bandwidth-{position}", view, way) for position, way in enumerate(ways, start=1)]
     stands = _standing(ways)
     results = [
         _result(view, *fastest[1:], fastest[0].name, is_detail=fastest != stands)
@@ -177,14 +177,6 @@ def variants(view: HostView) -> list[Variant]:
     return result
 
 
-def drawn(ways: list[Variant]) -> list[Variant]:
-    """Return the ways with matrices: those of the probe, and others with more than local cells."""
-    probe = [way for way in ways if way.by_probe]
-    others = [way for way in ways if not way.by_probe]
-    remote = [way for way in others if any(row != bank for m in way.matrices for row, bank in m.cells)]
-    return [*probe, *remote] if probe else others
-
-
 def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Pair] | None:
     """Return the way, matrix and cell of the highest local bandwidth of *kernel*.
 
@@ -228,7 +220,7 @@ def _chart(key: str, view: HostView, way: Variant) -> Chart:
     unit = records[0].unit
     threads = span(t for r in records if isinstance(t := r.parameters.get("threads"), int))
     arrays = [b for r in records if isinstance(b := r.parameters.get("array_bytes"), int)]
-    details = [measured(records, "the table has the spread of each cell")]
+    details = [measured(records)]
     details += [f"Threads: {threads}."] if threads != "none" else []
     if arrays:
         details.append(f"Array: {' to '.join(dict.fromkeys(map(format_bytes, (min(arrays), max(arrays)))))}.")

@@ -63,7 +63,7 @@ def aspect(view: HostView) -> Aspect:
         how=_HOW + (_NEAREST if len(banks_of) < sum(map(len, banks_of.values())) else ""),
         shows=[r.sentence for r in results]
         or [f"{count(len(by_pair), 'pair')}: {span(r.value for r in by_pair.values())} {unit}."],
-        measured=measured([*by_pair.values(), *medians], "the table has the spread of each pair"),
+        measured=measured([*by_pair.values(), *medians]),
         panels={f"pair latency ({unit})": _matrix(view, by_pair, unit)} if len(by_pair) >= FEWEST_DRAWN else {},
         tables=tables,
     )

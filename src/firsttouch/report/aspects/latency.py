@@ -80,7 +80,7 @@ def aspect(view: HostView) -> Aspect:
         title=_TITLE,
         how=_HOW,
         shows=shows,
-        measured=measured((r for c in drawn for _, r in c.points), "the bands show all of them"),
+        measured=measured((r for c in drawn for _, r in c.points)),
         panels={"": partial(_panel, drawn, caches)} if len(first.points) >= FEWEST_DRAWN else {},
         tables=[_table(c) for c in (*random, *sequential)],
     )

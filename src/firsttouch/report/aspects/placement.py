@@ -89,7 +89,7 @@ def _why_absent(view: HostView, study: Study) -> str:
 
 def _chart(key: str, study: Study, default: Record) -> Chart:
     gains = _gains(study)
-    spread = measured([default, *(r for r, _ in gains)], "the table has their spread")
+    spread = measured([default, *(r for r, _ in gains)])
     bars = "the error bars pair the fastest repetition of one run with the slowest of the other"
     baseline = f"{speedups.scenario(default)} with {speedups.shape(default)}: {value(default)}"
     labels = [f"{speedups.scenario(r)}\n{speedups.shape(r)}" for r, _ in gains]
@@ -101,8 +101,7 @@ def _chart(key: str, study: Study, default: Record) -> Chart:
             for label, end, (r, _) in zip(labels, ends, gains, strict=True)
         ],
         kinds=speedups.policies((*study.single, *study.several)),
-        axis="speedup (times)",
-        footer=f"dashed line: default run, {baseline}",
+        axis=f"speedup over the default run ({value(default)})",
         line=1,
     )
     return Chart(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import ceil, floor, log10
 from typing import NamedTuple
 
@@ -334,7 +334,7 @@ def draw_lines(
 
 
 # ----------------------------------------------------------------------
-# Horizontal bars with error bars, single and in groups.
+# Horizontal bars with error bars.
 
 
 class Bar(Struct, frozen=True):
@@ -348,22 +348,8 @@ class Bar(Struct, frozen=True):
     kind: str
 
 
-class _BarSizes(Struct, frozen=True):
-    """Sizes (px): of rows and the bars in them, of caps, of the texts beside bars, between groups, of labels."""
-
-    row: float
-    bar: float
-    cap: float
-    text: float
-    gap: float
-    widest_label: float
-
-
-_WIDE_BARS = _BarSizes(34, 21, cap=4, text=13, gap=0, widest_label=220)
-# Groups of thin bars are half a bar apart.
-_THIN_BARS = _BarSizes(18, 15.5, cap=3, text=11, gap=12, widest_label=200)
-#: Distance of a text from its bar, and the size of labels, px.
-_AWAY, _LABEL = 7, 12.0
+#: Sizes (px) of a row and the bar in it, of a text beside a bar and its distance, and of the labels.
+_ROW, _BAR, _TEXT, _AWAY, _LABEL, _WIDEST_LABEL = 34, 21, 13.0, 7, 12.0, 220
 
 
 def draw_bars(
@@ -374,72 +360,57 @@ def draw_bars(
     name: str,
     title: str,
     description: str,
-    footer: str = "",
     line: float | None = None,
     heading: str = "",
-    thin: bool = False,
 ) -> Panel:
     """Return horizontal bars, one below the other; each of *kinds* has its own look, in that order.
 
-    *axis* names the values, *footer* stands below, *heading* above, and a dashed line marks the value *line*.
-    *thin* bars with the same label are a group, which has the label beside it.
+    *axis* names the values, *heading* stands above, and a dashed line marks the value *line*.
     """
-    sizes = _THIN_BARS if thin else _WIDE_BARS
-    groups = [list(group) for _, group in groupby(bars, lambda bar: bar.label)] if thin else [[b] for b in bars]
     positions = {kind: i for i, kind in enumerate(kinds)}
     used = {bar.kind for bar in bars}
     head = _Head(WIDTH, heading, {kind: Look("", bar=i) for kind, i in positions.items() if kind in used})
     parts = [clean(part) for bar in bars for part in bar.label.split("\n")]
-    left = 10 + min(max(width(part, _LABEL) for part in parts), sizes.widest_label)
-    height = sizes.row * len(bars) + sizes.gap * len(groups) + 6
-    frame = _Frame(left, head.height + 8, WIDTH - 12, head.height + 8 + height)
-    scale = zero_based_scale(max(_axis_end(bars, frame.right - left, sizes.text), 1.2 * (line or 0)))
-    footer_lines = wrapped(footer, WIDTH, _LABEL)
-    canvas = Canvas(WIDTH, frame.bottom + 46 + 17 * len(footer_lines), name)
+    left = 10 + min(max(width(part, _LABEL) for part in parts), _WIDEST_LABEL)
+    frame = _Frame(left, head.height + 8, WIDTH - 12, head.height + 14 + _ROW * len(bars))
+    scale = zero_based_scale(max(_axis_end(bars, frame.right - left), 1.2 * (line or 0)))
+    canvas = Canvas(WIDTH, frame.bottom + 46, name)
     head.draw(canvas)
     _draw_across(canvas, frame, scale, axis, grid=True)
 
     def at(value: float) -> float:
         return left + scale.share(value) * (frame.right - left)
 
-    y = frame.top + 3 + sizes.gap / 2
-    for group in groups:
-        labels = [clean(part) for part in group[0].label.split("\n")]
-        base = y + sizes.row * len(group) / 2 + _MIDDLE * _LABEL - 7 * (len(labels) - 1)
+    for number_of_bar, bar in enumerate(bars):
+        middle = frame.top + 3 + _ROW * (number_of_bar + 0.5)
+        labels = [clean(part) for part in bar.label.split("\n")]
+        base = middle + _MIDDLE * _LABEL - 7 * (len(labels) - 1)
         for row, text in enumerate(labels):
             canvas.text((left - 7, base + 14 * row), text, "end", size=_LABEL, room=left - 8)
-        for bar in group:
-            middle = y + sizes.row / 2
-            name_of_bar = ", ".join(dict.fromkeys((*labels, bar.kind)))
-            canvas.rectangle(
-                (left, middle - sizes.bar / 2),
-                (at(bar.value) - left, sizes.bar),
-                canvas.hatched(positions[bar.kind]),
-                tip=f"{name_of_bar}: {ends(bar.value, bar.low, bar.high)}",
-            )
-            canvas.error_bars([((at(bar.low), middle), (at(bar.high), middle))], INK, cap=sizes.cap)
-            x, room = at(bar.high) + _AWAY, width(bar.text, sizes.text)
-            if line is not None and x < at(line) + 2 < x + room:
-                x = at(line) + _AWAY  # the line would cross the text
-            base_of_text = middle + _MIDDLE * sizes.text
-            canvas.text((x, base_of_text), bar.text, size=sizes.text, room=WIDTH - x)
-            y += sizes.row
-        y += sizes.gap
+        name_of_bar = ", ".join(dict.fromkeys((*labels, bar.kind)))
+        canvas.rectangle(
+            (left, middle - _BAR / 2),
+            (at(bar.value) - left, _BAR),
+            canvas.hatched(positions[bar.kind]),
+            tip=f"{name_of_bar}: {ends(bar.value, bar.low, bar.high)}",
+        )
+        canvas.error_bars([((at(bar.low), middle), (at(bar.high), middle))], INK, cap=4)
+        x, room = at(bar.high) + _AWAY, width(bar.text, _TEXT)
+        if line is not None and x < at(line) + 2 < x + room:
+            x = at(line) + _AWAY  # the line would cross the text
+        canvas.text((x, middle + _MIDDLE * _TEXT), bar.text, size=_TEXT, room=WIDTH - x)
     canvas.line([(left, frame.top), (left, frame.bottom), (frame.right, frame.bottom)], MUTED)
     if line is not None:
-        canvas.line(
-            [(at(line), frame.top), (at(line), frame.bottom)], INK, stroke_width=1.5, stroke_dasharray="6 4"
-        )
-    for row, text in enumerate(footer_lines):
-        canvas.text((0, frame.bottom + 60 + 17 * row), text, size=_LABEL)
+        upright = [(at(line), frame.top), (at(line), frame.bottom)]
+        canvas.line(upright, INK, stroke_width=1.5, stroke_dasharray="6 4")
     return canvas.panel(title, description)
 
 
-def _axis_end(bars: Sequence[Bar], length: float, size: float) -> float:
+def _axis_end(bars: Sequence[Bar], length: float) -> float:
     """Return the end of an axis of *length* px that has room for the texts beside the *bars*."""
     ends = [1.05 * max(bar.high for bar in bars)]
     for bar in bars:
-        beside = min(width(bar.text, size) + 2 * _AWAY, 0.8 * length)
+        beside = min(width(bar.text, _TEXT) + 2 * _AWAY, 0.8 * length)
         ends.append(bar.high * length / (length - beside))
     return max(ends)
 

@@ -206,7 +206,6 @@ def build(
             complete=sum(counts.values()) - missing.hosts,
             configured=sum(its.drift.hosts for its in drifted),
             deviating=sum(len({host for hosts in its.groups for host in hosts}) for its in drifted),
-            generated=now,
         )
         shown = _Shown(document, systems, missing, guided)
         common = {fleet.system.name: fleet.common_loss for fleet in judged}
