@@ -204,7 +204,6 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
     if request.output_threads and request.output_threads > pus:
         raise BadInput(f"--output-threads {request.output_threads}: this process may use {pus} PUs")
     threads = min(command.threads, pus)
-    planned = plan(host, command.aligner.need(size), threads=threads, policies=request.policies)
 
     def in_one_instance(name: str) -> Scenario:
         # By hand, nothing keeps the command from a host with too little memory.
@@ -212,6 +211,10 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
         return plan(host, need, threads=threads, policies=request.policies).scenario(_with_threads(name, threads))
 
     wanted = request.scenario
+    instances = 0 if wanted == "auto" else _instances(wanted, command.threads)
+    if instances == 1:
+        return in_one_instance(wanted)
+    planned = plan(host, command.aligner.need(size), threads=threads, policies=request.policies)
     if wanted == "auto":
         if not planned.scenarios:
             say(f"your command as it is: {planned.infeasible[0][1]}")
@@ -231,10 +234,9 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
             choice = choosing.choose()
         say(f"{choice.scenario.name}: {choice.reason}")
         return choice.scenario
-    instances = _instances(wanted, command.threads)
-    if instances > 1 and command.whole:
+    if instances and command.whole:
         raise BadInput(f"scenario {wanted}: this command runs as one instance only: {command.whole}")
-    return in_one_instance(wanted) if instances == 1 else planned.scenario(_with_threads(wanted, threads))
+    return planned.scenario(_with_threads(wanted, threads))
 
 
 def _instances(wanted: str, threads: int) -> int:

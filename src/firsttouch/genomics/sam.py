@@ -7,7 +7,6 @@ Outputs are large, so the work is done on blocks of bytes instead of lines.
 from __future__ import annotations
 
 import errno
-import hashlib
 import itertools
 import os
 import re
@@ -257,6 +256,8 @@ def checksums(
         return Checksums(exact, exact)
     if reference is not None and reference.exact == exact:
         return reference
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL
+
     common = hashlib.sha256()
     for part in ranges:
         lines = itertools.chain.from_iterable(block.splitlines(keepends=True) for block in _read_lines(part))
@@ -267,6 +268,8 @@ def checksums(
 
 def exact_sum(ranges: Iterable[ByteRange]) -> str:
     """Return the SHA-256 of the bytes in *ranges*."""
+    import hashlib  # noqa: PLC0415
+
     digest = hashlib.sha256()
     for part in ranges:
         for block in _read(part, _HASH_BYTES):

@@ -281,7 +281,11 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     if (key := _identity(_STDOUT)) is not None:
         taken.setdefault(key, _STDOUT)
     existing = [out for key, out in taken.items() if not isinstance(key, str)]
+    names = {os.path.basename(key) for key in taken if isinstance(key, str)}  # noqa: PTH119 - of a resolved path
     for path in [*inputs, *_inherited_inputs(outputs)]:
+        # Most names of possible inputs, such as indexes, are of no file, and not the place of an output.
+        if path.name not in names and not os.path.lexists(path):
+            continue
         for out in existing:
             if out.is_dir() and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(out)):
                 raise BadInput(f"this output holds an input ({path}): name another folder", file=out)
