@@ -75,9 +75,9 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
 @pytest.mark.parametrize(
     ("records", "word", "text"),
     [
-        pytest.param([theory(204.8), reads(150)], "as expected", "reads reach 86% (of 125 hosts)", id="any"),
+        pytest.param([theory(204.8), reads(150)], "as expected", "reads reach 86 % (of 125 hosts)", id="any"),
         pytest.param([theory(204.8), reads(120)], "low", "limit 132", id="any-low"),
-        pytest.param([MODULES_8, theory(204.8), reads(150)], "as expected", "reads reach 74%", id="own-model"),
+        pytest.param([MODULES_8, theory(204.8), reads(150)], "as expected", "reads reach 74 %", id="own-model"),
         pytest.param([MODULES_8, theory(204.8), reads(113)], "low", "limit 128", id="three-quarters"),
         pytest.param([MODULES_8, reads(150)], "as expected", "of 205 GB/s", id="modules-without-channels"),
         pytest.param(
@@ -161,8 +161,12 @@ def test_equal_banks_are_compared_with_each_other(rates, low):
 @pytest.mark.parametrize(
     ("rate", "card", "sentence"),
     [
-        (150, "n1: as expected", "bandwidth 150 GB/s, as expected (a loss of 15 % would be low): reads reach 74%"),
-        (110, "n1: low", "low (limit 128 GB/s): reads reach 74%"),
+        (
+            150,
+            "n1: as expected",
+            "bandwidth 150 GB/s, as expected (a loss of 15 % would be low): reads reach 74 %",
+        ),
+        (110, "n1: low", "low (limit 128 GB/s): reads reach 74 %"),
         (
             None,
             "n1: unknown",
@@ -191,11 +195,13 @@ def test_the_first_page_answers(tmp_path, rate, card, sentence):
     ],
 )
 def test_a_count_beyond_its_limit_fails_one_host_whatever_its_parts_reach(tmp_path, check, metric, case, text):
-    for count, card in ((3, "n1: fail"), (0, "n1: as expected")):
+    for count, card in ((3, "Verdict of n1: fail"), (0, "n1: as expected")):
         counted = record(check, metric, "1", count, "lower", pu=5, **case)
         schema.append(tmp_path / card, [MODULES_8, theory(204.8), reads(150), counted])
         table = write_report([tmp_path / card], tmp_path / f"{card} page").summary.table()
-        assert f"{card} Why " in " ".join(table.replace("\N{NO-BREAK SPACE}", " ").split())
+        assert f"{card} (system s, partition default) Why " in " ".join(
+            table.replace("\N{NO-BREAK SPACE}", " ").split()
+        )
         assert (f"{text.capitalize()}: 3 while it was measured" in " ".join(table.split())) == (count > 0)
 
 
@@ -424,7 +430,7 @@ def test_what_hosts_of_a_site_reach_is_expected_of_the_next_one(learn, count, li
     assert answer(verdict(*slow).expected) == "low"
     done = of_hosts(*([MODULES_8, theory(204.8), reads(125 + n / 4)] for n in range(count)))
     assert done.status == 0
-    assert "74% before (SpareCores/sc-inspector-data" in done.out
+    assert "74 % before (SpareCores/sc-inspector-data" in done.out
     assert "less, look for what slows all these hosts" in done.out
     assert [file.name for file in folder.iterdir()] == ["amd-epyc-7r13-processor.toml"]
     assert answer(verdict(*slow).expected) == "as expected"

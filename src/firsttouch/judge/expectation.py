@@ -241,7 +241,7 @@ class _Host:
         if not theory:
             has_channels = self._processor is None or not self._processor.family.memory.type.startswith("LPDDR")
             needs = f"{_ROOT}; {_NO_MODEL}" if self._processor is None else _ROOT if has_channels else _NO_CHANNELS
-            return unknown("its theoretical bandwidth is unknown", needs)
+            return unknown("no theoretical bandwidth to compare with", needs)
         share = processors.read_share(self._processor) if self._processor else None
         center, whose = (share.value, share.source) if share else (READ_SHARE, "of 125 hosts")
         tolerance = SHARE_TOLERANCES["any" if share is None else "model" if share.is_own else "kin"]
@@ -254,7 +254,7 @@ class _Host:
             return unknown(f"{_IMPOSSIBLE} ({quantity(theory, 'GB/s')})")
         # Stores that did not read their lines first move less than is estimated.
         reaches = min(reaches, theory)
-        basis = f"{'copies' if total else 'reads'} reach {center:.0%} ({whose}) of "
+        basis = f"{'copies' if total else 'reads'} reach {100 * center:.0f} % ({whose}) of "
         basis += quantity(theory, "GB/s")
         if not is_certain:
             basis += ", which every channel has with the fastest modules"
@@ -323,9 +323,9 @@ class _Host:
             usual = np.median if not name.startswith("slowest") else np.max if kind == "latency" else np.min
             for number, (part, of_part) in enumerate(ways.items()):
                 others = usual(np.delete(logs, number, axis=0), axis=0)
-                ratio = math.exp(float(np.mean(logs[number] - others)))
+                ratio = 100 * math.exp(float(np.mean(logs[number] - others)))
                 basis = f"as a share of the other {name}"
-                stated = Expectation.of(part, kind, ratio, 1.0, as_fraction(limit), unit="1", basis=basis)
+                stated = Expectation.of(part, kind, ratio, 100.0, as_fraction(limit), unit="%", basis=basis)
                 yield stated, [m for way in shared for m in of_part[way]]
 
     def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:

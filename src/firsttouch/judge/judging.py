@@ -44,6 +44,7 @@ from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_part
 from firsttouch.judge.questions import Update
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding, natural
+from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
@@ -107,8 +108,8 @@ def judged(
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
     """Fill in what the parts of each host should reach. A low one is suspect, and fails nobody."""
     samples, configurations = findings.samples, findings.newest_configurations
-    # The facts of a system without a file were drafted from the host that reads the records.
-    facts = findings.system.facts if findings.system.path else None
+    # The facts of the system local were drafted from a host that reads the records.
+    facts = None if findings.system.name == LOCAL else findings.system.facts
     promised = {
         part_of(case).text
         for case, (reference, _) in zip(samples.cases, findings.references, strict=True)

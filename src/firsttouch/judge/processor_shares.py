@@ -43,12 +43,12 @@ class LearntProcessor(Struct, frozen=True):
     def text(self) -> str:
         """What was learnt, and what was known, as one line."""
         share = self.model.read_share or 0.0
-        stated = f"{self.family.description}: reads reach {share:.0%} of theory ({self.model.measured})"
+        stated = f"{self.family.description}: reads reach {100 * share:.0f} % of theory ({self.model.measured})"
         if self.before is None:
             return f"{stated}, nothing was known before"
-        stated += f", {self.before.value:.0%} before ({self.before.source})"
+        stated += f", {100 * self.before.value:.0f} % before ({self.before.source})"
         less = 1 - share / self.before.value
-        return stated + (f": {less:.0%} less, look for what slows all these hosts" if less > _LESS else "")
+        return stated + (f": {100 * less:.0f} % less, look for what slows all these hosts" if less > _LESS else "")
 
 
 def learnt(

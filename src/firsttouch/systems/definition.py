@@ -149,7 +149,6 @@ class Undescribed(Struct, frozen=True):
     name: str
     facts: None = None
     sight: None = None
-    path: None = None
 
     def reference(self, *_: object) -> None:
         """Return None: there is no reference."""
