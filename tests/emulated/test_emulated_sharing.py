@@ -25,14 +25,14 @@ def test_runs_at_once_share_no_pu_while_there_are_free_ones(guest: Guest) -> Non
     reads.write_text("".join(data.reads[0].read_text().splitlines(keepends=True)[: 4 * READS]))
     subprocess.run(["bwa", "index", "-p", prefix, data.reference], check=True, capture_output=True)
     done = guest.run([sys.executable, INSIDE, prefix, reads], timeout=900, check=True)
-    found = json.loads(done.text)
-    two, four, eight, after_kills = found["claims"]
+    document = json.loads(done.text)
+    two, four, eight, after_kills = document["claims"]
     assert [len(pus) for pus in (two, four, eight, after_kills)] == [2, 4, 8, 3]
     for claims in (two, four, after_kills):
         pus = [pu for claim in claims for pu in claim]
         assert len(pus) == len(set(pus)) == 2 * len(claims), claims
     assert {pu for claim in eight for pu in claim} == set(range(8))
-    assert all("are shared with process" in text for text in found["shared"])
-    assert [result["status"] for result in found["results"]] == [0] * 3, found["results"]
-    assert len({tuple(result["alignments"]) for result in found["results"]}) == 1
-    assert found["left"] == []
+    assert all("are shared with process" in text for text in document["shared"])
+    assert [result["status"] for result in document["results"]] == [0] * 3, document["results"]
+    assert len({tuple(result["alignments"]) for result in document["results"]}) == 1
+    assert document["left"] == []
