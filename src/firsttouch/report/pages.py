@@ -62,21 +62,9 @@ PURPOSES = {
 FILES = frozenset({"index.html", *PURPOSES} - {"findings.parquet"})
 
 
-#: How the page was made, for the foot of pages.
-_METHOD = (
-    "A value is the median of its repetitions; the spread is (largest - smallest) / median. The placement of "
-    "threads and pages was read back from the kernel: a record whose placement did not hold is invalid, not slow. "
-    "A host is compared with the references of its system, and with the other hosts if there are five or more. A "
-    "sequential probability ratio test decides after each repetition whether a metric is worse than its limit. "
-    "Bandwidth counts bytes as STREAM does. The manual explains the method (docs/explanation/methodology.md) and "
-    "the figures (docs/explanation/figures.md)."
-)
-
-
 def foot(files: Collection[str]) -> list[Block]:
-    """Return the foot of a page: the method in short, and the *files* next to it."""
-    purposes = {name: purpose for name, purpose in PURPOSES.items() if name in files}
-    return [Fold("How it was measured and judged", [Paragraph(_METHOD)]), linked_files(purposes)]
+    """Return the foot of a page, which names the *files* next to it."""
+    return [linked_files({name: purpose for name, purpose in PURPOSES.items() if name in files})]
 
 
 def build(

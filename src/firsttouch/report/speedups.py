@@ -32,7 +32,6 @@ class Study(Struct, frozen=True):
     aligner: str
     dataset: str
     reads: str
-    pus: int | None
     single: tuple[Record, ...]
     several: tuple[Record, ...]
 
@@ -78,14 +77,13 @@ def studies(view: HostView) -> list[Study]:
         view.of("placement", "scaling", metric=METRIC),
         lambda r: (r.parameters["aligner"], dataset_of(r), plain(r.parameters.get("reads"))),
     )
-    pus = view.metric("topology", "pus")
     studies = []
     for key, records in sorted(by_study.items()):
         runs = sorted(map(pooled, grouped(records, by_threads).values()), key=by_threads)
         single, several = (
             tuple(r for r in runs if (whole(r, "instances") > 1) == is_several) for is_several in (False, True)
         )
-        studies.append(Study(*key, round(pus.value) if pus else None, single, several))
+        studies.append(Study(*key, single, several))
     return studies
 
 

@@ -32,7 +32,6 @@ _HOW = (
     "A cell is the time that a cache line takes from one PU to another, one way. Darker is faster. Blocks on the "
     "diagonal are PUs that share a core, a cache or a NUMA node. Pairs that were not measured are empty."
 )
-_NEAREST = " A pair that was measured with lines on several banks has the fastest of them."
 #: With more PUs, the matrix is of NUMA nodes.
 _MOST_PUS = 24
 #: What both PUs share, from near to far, as records name it and as texts do.
@@ -60,7 +59,7 @@ def aspect(view: HostView) -> Aspect:
     chart = Chart(
         key="core-to-core",
         title=_TITLE,
-        how=_HOW + (_NEAREST if len(banks_of) < sum(map(len, banks_of.values())) else ""),
+        how=_HOW,
         shows=[r.sentence for r in results]
         or [f"{count(len(by_pair), 'pair')}: {span(r.value for r in by_pair.values())} {unit}."],
         measured=measured([*by_pair.values(), *medians]),

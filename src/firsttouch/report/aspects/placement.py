@@ -29,7 +29,7 @@ def aspect(view: HostView) -> Aspect:
     studies = speedups.studies(view)
     charts, absent = [], []
     for position, study in enumerate(studies, start=1):
-        reason = _why_absent(view, study)
+        reason = _why_absent(study)
         if reason or study.default is None:
             absent.append(Absent(f"{_TITLE}: {study.name}", reason))
         else:
@@ -69,19 +69,10 @@ def _gains(study: Study) -> list[tuple[Record, Interval]]:
     return [(r, gain) for r in others if study.default and (gain := speedups.speedup(r, study.default))]
 
 
-def _why_absent(view: HostView, study: Study) -> str:
+def _why_absent(study: Study) -> str:
     """Return why the gains of a study cannot be drawn, or an empty text."""
     if study.default is None:
-        reasons = sorted(
-            r.reason
-            for r in view.invalid
-            if r.metric == speedups.METRIC
-            and r.parameters.get("aligner") == study.aligner
-            and r.parameters.get("instances") == 1
-            and r.parameters.get("policy") == speedups.DEFAULT_POLICY
-        )
-        why = f": invalid, {reasons[0]}" if reasons else ""
-        return f"there is no valid default run (1 instance, {speedups.DEFAULT_POLICY}) to compare with{why}"
+        return f"there is no valid default run (1 instance, {speedups.DEFAULT_POLICY}) to compare with"
     if len(study.compared()) == 1:
         return "there is no valid scenario besides the default run"
     return "" if _gains(study) else "a time of 0 has no ratio"

@@ -80,5 +80,3 @@ def _sentences(study: Study, by_policy: Mapping[str, Sequence[Record]]) -> Itera
             if fastest is not runs[-1]:
                 text += f" (fastest with {count(whole(fastest, 'threads'), 'thread')})"
             yield f"{text}."
-    if study.pus and most < study.pus:
-        yield f"The host has {count(study.pus, 'PU')}; the most threads measured are {most}."
