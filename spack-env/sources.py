@@ -146,7 +146,7 @@ def fill_wheels(root: Path, mirror: Path, given: Path | None, *, say: Callable[[
         words = ["--require-hashes", "--no-deps", "--only-binary=:all:", f"--python-version={PYTHON}", *platforms]
         words += ["--no-index", "--find-links", str(given)] if given else ["--find-links", str(folder)]
         _pip(*words, "-r", str(requirements), "-d", str(folder))
-    say(f"{folder}: {len(list(folder.glob('*.whl')))} wheels for Python {PYTHON} on {machine}, verified")
+    say(f"wheels/: {len(list(folder.glob('*.whl')))} wheels for Python {PYTHON} on {machine}, verified")
     return folder
 
 
