@@ -430,7 +430,7 @@ def test_what_hosts_of_a_site_reach_is_expected_of_the_next_one(learn, count, li
     assert answer(verdict(*slow).expected) == "low"
     done = of_hosts(*([MODULES_8, theory(204.8), reads(125 + n / 4)] for n in range(count)))
     assert done.status == 0
-    assert "74 % before (SpareCores/sc-inspector-data" in done.out
+    assert "74.0 % before (SpareCores/sc-inspector-data" in done.out
     assert "less, look for what slows all these hosts" in done.out
     assert [file.name for file in folder.iterdir()] == ["amd-epyc-7r13-processor.toml"]
     assert answer(verdict(*slow).expected) == "as expected"
@@ -474,7 +474,7 @@ def test_a_host_that_shows_no_share_teaches_nothing(learn, records, reason):
 def test_hosts_unlike_the_others_teach_nothing(learn):
     of_hosts, folder = learn
     hosts = [[MODULES_8, theory(204.8), reads(rate)] for rate in (150, 151, 149, 150, 151, 120)]
-    assert "left out: n5: its reads reach 58.6%" in of_hosts(*hosts).out
+    assert "left out: n5: its reads reach 58.6 %" in of_hosts(*hosts).out
     (family,) = [f for f in processors.families() if f.name == next(folder.iterdir()).stem]
     assert family.models[0].read_share == pytest.approx(150 / 204.8, rel=0.005)
 

@@ -28,7 +28,7 @@ EXAMPLES = f"""\
   firsttouch baseline --system amd-opteron results/ --loss 3       (fail hosts that lose more than 3 % of a metric)
   firsttouch baseline --system amd-opteron results/ --hosts 'n[1-50]'     (where hosts form two groups)
   firsttouch baseline --system amd-opteron results/ -o -            (print the file instead of writing it)
-  firsttouch baseline --processor results/                (what reads reach on these processors, from any host)
+  firsttouch baseline --processor results/                (what reads reach on a processor, from any host)
 
 References need at least {FEWEST_HOSTS} hosts, and `firsttouch validate` then judges each host by them. The file of
 a processor says what single hosts with it should reach, whatever their system. Hosts unlike the majority are left
@@ -46,7 +46,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     what = parser.add_mutually_exclusive_group(required=True)
     options.add(what, "--system", help="the system whose file gets the references")
-    processor = "learn what reads reach on the processors of the hosts, and write the file of each"
+    processor = "learn what reads reach on the processor of the hosts, and write its file"
     what.add_argument("--processor", action="store_true", help=processor)
     options.add(parser, "records")
     detected = "the smallest tolerance, beyond which a host fails: 5 or 5%% (default: 5)"
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output and args.output != "-":
         atomic_files.refuse_overwriting([Path(args.output)], args.records)
     if args.processor:
-        return _learn_processors(args)
+        return _learn_processor(args)
     system = load(args.system)
     if system.path is None:
         raise Missing(f"{system.name} has no file: `firsttouch system draft {system.name}` writes one")
@@ -93,39 +93,27 @@ def _write(out: str, text: str) -> None:
         atomic_files.write(Path(out), text)
 
 
-def _learn_processors(args: argparse.Namespace) -> int:
-    """Write a file for each processor of the hosts, and name the hosts that were left out."""
+def _learn_processor(args: argparse.Namespace) -> int:
+    """Write the file of the hosts' processor, and name the hosts that were left out."""
     given = inputs.gather(args.records)
     table = given.samples()
     given.print_ahead()
     given.refuse_unread()
     table = table if args.hosts is None else _of_hosts(table, args.hosts)
-    newest = given.configurations()
     fleets = [judged(samples, Undescribed(name)) for name, samples in table.by_system().items()]
-    learned, left_out = processor_shares.learnt(fleets, newest, loss=args.loss)
-    reasons = [f"{host}: {why}" for host, why in sorted(left_out.items())]
-    if not learned:
-        raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3]) or 'no record of a host'}")
-    if args.output and len(learned) > 1:
-        names = ", ".join(processor.family.description for processor in learned)
-        raise BadInput(
-            f"-o names one file, and the hosts have {len(learned)} processors ({names}): choose --hosts"
-        )
-    stream, written = sys.stderr if args.output == "-" or args.json else sys.stdout, []
-    for processor in learned:
-        name = re.sub(r"[^a-z0-9]+", "-", processor.family.description.lower()).strip("-")
-        out = args.output or str(paths.config() / "processors" / f"{name}.toml")
-        text = processors.to_toml(processor.family)
-        processors.parse(text, Path(out))  # a wrong file is never written
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        _write(out, text)
-        print(one_line(f"{processor.text}: {out}"), file=stream)
-        shares = documents.attributes(processor.model, "pattern", "read_share", "tolerance")
-        written.append({"file": out, "hosts": processor.hosts, **shares})
-    for reason in reasons[:_LISTED]:
-        print(one_line(f"left out: {reason}"), file=stream)
+    learned, left_out = processor_shares.learnt(fleets, given.configurations(), loss=args.loss)
+    name = re.sub(r"[^a-z0-9]+", "-", learned.family.description.lower()).strip("-")
+    out = args.output or str(paths.config() / "processors" / f"{name}.toml")
+    text = processors.to_toml(learned.family)
+    processors.parse(text, Path(out))  # a wrong file is never written
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    _write(out, text)
     if args.json:
-        options.print_json({"processors": written, "left_out": left_out})
+        model = documents.attributes(learned.family.models[0], "pattern", "read_share", "tolerance")
+        options.print_json({"file": out, **model, "left_out": left_out})
+        return 0
+    for line in (f"{learned.text}: {out}", *(f"left out: {host}: {why}" for host, why in left_out.items())):
+        print(one_line(line), file=sys.stderr if out == "-" else sys.stdout)
     return 0
 
 

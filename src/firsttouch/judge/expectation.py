@@ -46,6 +46,7 @@ _ROOT = "run it as root once, as the modules cannot be read"
 _NO_RATE = "measure the bandwidth of all PUs of its NUMA node"
 _NO_MODEL = "no file of systems/processors describes the processor"
 _NO_CHANNELS = "give it references, as no rate follows from the channels of LPDDR"
+_AGAINST = "compare it with its earlier records: firsttouch check --against"
 _IDLE = "measure it again when the host is idle"
 _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong measurement or theory"
 #: What a bandwidth may exceed its theory by, as both are rounded.
@@ -234,7 +235,7 @@ class _Host:
             return Expectation(part, "bandwidth", "unknown", basis, reaches, unit="GB/s", needs=needs)
 
         if self._is_slice:
-            return unknown(SLICE)
+            return unknown(SLICE, _AGAINST)
         if math.isnan(reaches):
             return unknown("not measured", _NO_RATE)
         theory, is_certain = (self._theory, True) if self._theory else self._theory_of_processor()

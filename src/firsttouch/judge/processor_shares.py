@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import Regex, Share
+from firsttouch.errors import BadInput
 from firsttouch.host.configuration import MODULE
 from firsttouch.judge import expectation, questions
 from firsttouch.judge.constants import FEWEST_HOSTS, PRIOR_FREEDOM, PRIOR_SPREAD, SHARE_TOLERANCES
@@ -22,80 +23,66 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.systems import processors
 from firsttouch.systems.processors import Family, Memory, Model, ReadShare
+from firsttouch.units import percent
 
 #: A share that is so much smaller than what was known may be that of hosts which are all slow.
 _LESS = SHARE_TOLERANCES["model"]
 
 
 class LearntProcessor(Struct, frozen=True):
-    """A *family* with one *model*, learnt from a number of *hosts*; *before* is the share known until now."""
+    """A *family* with one model, and what was learnt in one line."""
 
     family: Family
-    hosts: int
-    before: ReadShare | None
-
-    @property
-    def model(self) -> Model:
-        """The learnt model."""
-        return self.family.models[0]
-
-    @property
-    def text(self) -> str:
-        """What was learnt, and what was known, as one line."""
-        share = self.model.read_share or 0.0
-        stated = f"{self.family.description}: reads reach {100 * share:.0f} % of theory ({self.model.measured})"
-        if self.before is None:
-            return f"{stated}, nothing was known before"
-        stated += f", {100 * self.before.value:.0f} % before ({self.before.source})"
-        less = 1 - share / self.before.value
-        return stated + (f": {100 * less:.0f} % less, look for what slows all these hosts" if less > _LESS else "")
+    text: str
 
 
 def learnt(
     fleets: Sequence[Findings], configurations: Mapping[str, Configuration], *, loss: float
-) -> tuple[list[LearntProcessor], dict[str, str]]:
-    """Return what reads reach on each model of processor, and why hosts were left out.
+) -> tuple[LearntProcessor, dict[str, str]]:
+    """Return what reads reach on the processor of hosts, and why some of them were left out.
 
     A host is used if its modules were read and no other part of it is low. From four hosts on, their spread gives
-    the model's tolerance, which is *loss* (a fraction) or more.
+    the tolerance, which is *loss* (a fraction) or more. Raises BadInput for no host, or several processors.
     """
-    shares: dict[str, dict[str, float]] = {}
+    shares: dict[str, float] = {}
     left_out: dict[str, str] = {}
     for findings in fleets:
         for number, host in enumerate(findings.samples.hosts):
             settings = configurations[host].settings if host in configurations else {}
             expected = expectation.of_host(findings.samples, findings.value, number, None, settings)
             of_banks = [e for e in expected if e.theory > 0]
-            low = next((e for e in expected if e.answer == "low" and e not in of_banks), None)
-            unknown = next((e for e in expected if (e.kind, e.answer) == ("bandwidth", "unknown")), None)
-            if low or not of_banks or not settings.get("cpu.model"):
-                stated = low or unknown
+            stated = next((e for e in expected if e.answer == "low" and e not in of_banks), None)
+            if of_banks and stated is None and settings.get("cpu.model"):
+                shares[host] = statistics.median(e.reaches / e.theory for e in of_banks)
+            else:
+                unknown = (e for e in expected if (e.kind, e.answer) == ("bandwidth", "unknown"))
+                stated = stated or next(unknown, None)
                 left_out[host] = stated.text() if stated else "its processor or its modules are unknown"
-                continue
-            share = statistics.median(e.reaches / e.theory for e in of_banks)
-            shares.setdefault(expectation.processor_name(settings), {})[host] = share
-    processors_of = []
-    for name, of_hosts in shares.items():
-        levels = -np.log([*of_hosts.values()])
-        spread = questions.spread_of(levels, PRIOR_SPREAD, PRIOR_FREEDOM)
-        good = [host for host, is_good in zip(of_hosts, spread.good.tolist(), strict=True) if is_good]
-        share, tolerance = math.exp(-spread.centre), None
-        for host in of_hosts.keys() - {*good}:
-            left_out[host] = f"its reads reach {of_hosts[host]:.1%}, those of most hosts {share:.1%}"
-        if len(good) >= FEWEST_HOSTS:
-            wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
-            tolerance = as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0]))
-        settings = configurations[good[0]].settings
-        count = f"{len(good)} host{'s' * (len(good) > 1)} of this site"
-        measured = f"{count}, {datetime.date.today().isoformat()}"
-        model = Model(
-            _pattern(name),
-            read_share=Share(share),
-            tolerance=Share(tolerance) if tolerance else None,
-            measured=measured,
+    names = sorted({expectation.processor_name(configurations[host].settings) for host in shares})
+    if len(names) != 1:
+        reasons = [f"{len(names)} processors, name the hosts of one with --hosts: {'; '.join(names)}"] * bool(
+            names
         )
-        processors_of.append(_family(name, settings, model, len(good)))
-    return processors_of, left_out
+        reasons += [f"{host}: {why}" for host, why in left_out.items()]
+        raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3]) or 'no record of a host'}")
+    spread = questions.spread_of(-np.log([*shares.values()]), PRIOR_SPREAD, PRIOR_FREEDOM)
+    share, good, tolerance = math.exp(-spread.centre), int(spread.good.sum()), None
+    for host, is_good in zip(shares, spread.good.tolist(), strict=True):
+        if not is_good:
+            left_out[host] = f"its reads reach {percent(shares[host])}, those of most hosts {percent(share)}"
+    if good >= FEWEST_HOSTS:
+        wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
+        tolerance = Share(as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0])))
+    measured = f"{good} host{'s' * (good > 1)} of this site, {datetime.date.today().isoformat()}"
+    model = Model(_pattern(names[0]), read_share=Share(share), tolerance=tolerance, measured=measured)
+    family, before = _family(names[0], configurations[next(iter(shares))].settings, model)
+    text = f"{family.description}: reads reach {percent(share)} of theory ({measured}), "
+    if before is None:
+        return LearntProcessor(family, f"{text}nothing was known before"), left_out
+    text += f"{percent(before.value)} before ({before.source})"
+    less = 1 - share / before.value
+    text += f": {percent(less)} less, look for what slows all these hosts" if less > _LESS else ""
+    return LearntProcessor(family, text), left_out
 
 
 def _pattern(name: str) -> Regex:
@@ -105,18 +92,16 @@ def _pattern(name: str) -> Regex:
     return Regex(f"^{escaped}(,|$)")
 
 
-def _family(name: str, settings: Mapping[str, str], model: Model, hosts: int) -> LearntProcessor:
-    """Return the family of the processor with this *name* and this *model* only, from its file or its modules."""
-    description = settings["cpu.model"]
+def _family(name: str, settings: Mapping[str, str], model: Model) -> tuple[Family, ReadShare | None]:
+    """Return the family of the processor with this *name* and this *model* only, and the share known until now."""
     if processor := processors.find(name):
-        stated = replace(
-            processor.model,
-            pattern=model.pattern,
-            **{key: getattr(model, key) for key in ("read_share", "tolerance", "measured")},
-        )
-        family = replace(processor.family, description=description, models=(stated,))
-        return LearntProcessor(family, hosts, processors.read_share(processor))
+        learnt_fields = {
+            field: getattr(model, field) for field in ("pattern", "read_share", "tolerance", "measured")
+        }
+        models = (replace(processor.model, **learnt_fields),)
+        family = replace(processor.family, description=settings["cpu.model"], models=models)
+        return family, processors.read_share(processor)
     modules = (text.split() for key, text in settings.items() if key.startswith(MODULE))
-    kind = next((words[2] for words in modules if len(words) > 2), "unknown")
-    memory = Memory(kind.split("-")[0].rstrip(","), "the modules of hosts of this site")
-    return LearntProcessor(Family("", description, description, memory, (model,)), hosts, None)
+    kind = next((words[2] for words in modules if len(words) > 2), "unknown").split("-")[0].rstrip(",")
+    memory = Memory(kind, "the modules of hosts of this site")
+    return Family("", settings["cpu.model"], settings["cpu.model"], memory, (model,)), None
