@@ -105,7 +105,7 @@ def test_the_card_and_the_heading_count_what_there_is(fleet):
     assert len(words) == 8
     assert f"8 hosts: {sentence}; hosts form two groups in 1 part; 1 host with missing results." in card
     newest = max(r.time for r in records)[:10]
-    assert f"7 of 8 have all results, measured {newest}," in card
+    assert f"measured {newest}, 7 of 8 have all results" in card
     bad = [r.value for r in records if (r.host, *key(r)) == ("n007", "bandwidth", "copy_bandwidth", 1)]
     assert "Worstn007: memory of bank 1: bandwidth" in card
     stated = re.search(rf"copy, NUMA 1 to bank 1: .+?, {NUMBER} % below the fleet", text_of(page)).group(1)

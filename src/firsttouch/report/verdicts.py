@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-import numpy as np
-
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.judge.verdict import ORDER, HostVerdict, Word, answer, deciding
+from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, answer, deciding
 from firsttouch.records.cases import grouped
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Text, word_span
-from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import count, listed, plain
 from firsttouch.units import iso
@@ -225,49 +222,18 @@ def _facts(view: HostView) -> list[str]:
 # A fleet.
 
 
-def card_of_fleet(
-    ranks: Sequence[Ranks],
-    counts: Mapping[Word, int],
-    sentence: str,
-    worst: HostVerdict | None,
-    *,
-    complete: int,
-    configured: int,
-    deviating: int,
-) -> Card:
-    """Return the card of the hosts of all systems.
+def card_of_fleet(hosts: Sequence[HostSummary], sentence: str, worst: HostVerdict | None, complete: int) -> Card:
+    """Return the card of the *hosts* of all systems: the *worst* that does not pass, if there is one.
 
-    *counts* are the hosts by verdict, and *complete* of them have all results; *worst* is the worst that does not
-    pass. The configuration of *configured* hosts is known, and *deviating* ones differ from most.
+    *complete* of them have all results.
     """
-    total = sum(counts.values())
-    word = worst.verdict if worst else "pass"
-    named = {
-        "Hosts": sentence,
-        "Worst": f"{worst.host}: {_first(worst)}." if worst else "",
-        "Next step": _NEXT[word] if total else "",
-    }
-    facts = [f"{complete} of {total} have all results"] if total else []
-    facts += [f"measured {' to '.join(days)}"] if (days := _days(ranks)) else []
-    return Card(
-        key="fleet-card",
-        title="the fleet",
-        word=word if total else "",
-        lines={name: text for name, text in named.items() if text},
-        facts=[*facts, _drift(ranks, configured, deviating)],
-    )
-
-
-def _days(ranks: Sequence[Ranks]) -> list[str]:
-    """Return the days of the newest results of the hosts, the first and the last one."""
-    newest = [r.findings.host_newest[r.findings.host_newest > 0] for r in ranks]
-    times = np.concatenate([*newest, np.array([], dtype=np.int64)])
-    return sorted({iso(int(time))[:10] for time in (times.min(), times.max())}) if len(times) else []
-
-
-def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> str:
-    divided = sum(len(two.parts) for of_system in ranks for two in of_system.findings.divided)
-    text = (
-        f"{deviating} of {count(configured, 'host')} deviate from most" if configured else "configuration unknown"
-    )
-    return f"{text}; hosts form two groups in {count(divided, 'part')}" if divided else text
+    word = worst.verdict if worst else "pass" if hosts else ""
+    lines: dict[str, Text] = {"Hosts": sentence}
+    if worst:
+        lines["Worst"] = f"{worst.host}: {_first(worst)}."
+    if word:
+        lines["Next step"] = _NEXT[word]
+    days = sorted(iso(host.newest)[:10] for host in hosts if host.newest)
+    facts = [f"measured {' to '.join(dict.fromkeys((days[0], days[-1])))}"] if days else []
+    facts += [f"{complete} of {len(hosts)} have all results"] if hosts else []
+    return Card("fleet-card", "the fleet", word, lines, facts=facts)

@@ -196,17 +196,9 @@ def build(
                 for (system, host), latest in sorted(dated_ahead.items())
             ],
         )
-        drifted = [system.drifted for system in systems if system.drifted]
         worst = [verdict for system in systems for verdict in system.worst]
-        of_fleet = of_verdicts.card_of_fleet(
-            of_systems,
-            counts,
-            line,
-            max(worst, key=lambda verdict: ORDER.index(verdict.verdict), default=None),
-            complete=sum(counts.values()) - missing.hosts,
-            configured=sum(its.drift.hosts for its in drifted),
-            deviating=sum(len({host for hosts in its.groups for host in hosts}) for its in drifted),
-        )
+        first = max(worst, key=lambda verdict: ORDER.index(verdict.verdict), default=None)
+        of_fleet = of_verdicts.card_of_fleet(hosts, line, first, len(hosts) - missing.hosts)
         shown = _Shown(document, systems, missing, guided)
         common = {fleet.system.name: fleet.common_loss for fleet in judged}
         files = {
