@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -34,7 +35,7 @@ _DAY = 86_400_000
 _FEW_VALUES = 4096
 
 
-class Sessions(Struct, frozen=True):
+class Sessions(Struct, frozen=True, dict=True):
     """All sessions of all hosts, by host and time: *host* numbers, *time* (ms since 1970).
 
     *number* is that of the table for each, *begins* the first one of each host, *current* whether the host had its
@@ -52,7 +53,7 @@ class Sessions(Struct, frozen=True):
         """The number of hosts."""
         return len(self.begins)
 
-    @property
+    @cached_property
     def interval(self) -> float:
         """The usual time between two sessions of a host (ms), a day at least."""
         gaps = np.diff(self.time)[np.diff(self.host) == 0]

@@ -358,12 +358,12 @@ def _judge(  # noqa: PLR0917
 
 def _changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
     """Return how much each host lost at its last change (NaN: no change)."""
-    changes = np.full(sessions.hosts, np.nan)
-    for host in np.flatnonzero(timeline.before >= 0).tolist():
-        earlier = loss[sessions.begins[host] : timeline.begin[host]]
-        earlier = earlier[np.isfinite(earlier)][-2 * STABLE_SESSIONS :]
-        if len(earlier):
-            changes[host] = timeline.level[host] - float(np.median(earlier))
+    earlier = np.flatnonzero(np.isfinite(loss) & (timeline.before >= 0)[sessions.host])
+    earlier = earlier[earlier < timeline.begin[sessions.host[earlier]]]
+    host = sessions.host[earlier]
+    ends = np.cumsum(np.bincount(host, minlength=sessions.hosts))
+    is_late = np.arange(len(host)) >= ends[host] - 2 * STABLE_SESSIONS
+    changes: Floats = timeline.level - levels.of_hosts(loss[earlier[is_late]], host[is_late], sessions.hosts)
     return changes
 
 
