@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput(f"no record of host '{args.host}'{did_you_mean(args.host, samples.hosts)}")
         configurations = gathered.configurations()
         fleets = [judged(table, Undescribed(name)) for name, table in samples.by_system().items()]
-        parts = sorted({each.series.title for f in fleets if f.fleet for each in f.fleet.series})
+        parts = sorted({each.series.title for f in fleets for each in f.fleet.series})
         if args.part and not any(args.part in title for title in parts):
             raise BadInput(f"no record of a part with '{args.part}': there are {first_of(parts, _NAMED)}")
         listed = [c for fleet in fleets for c in changes(fleet, configurations)]

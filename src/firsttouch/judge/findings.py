@@ -86,8 +86,8 @@ class Findings(Struct, frozen=True, dict=True):
 
     samples: SamplesTable
     system: System | Undescribed
-    #: What was judged of each part in each session; None: nothing was measured.
-    fleet: Fleet | None
+    #: What was judged of each part in each session.
+    fleet: Fleet
     #: By host: what should have been measured and was not, with the reason.
     missing: Mapping[str, Sequence[str]]
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.
@@ -114,7 +114,7 @@ class Findings(Struct, frozen=True, dict=True):
         cls,
         samples: SamplesTable,
         system: System | Undescribed,
-        fleet: Fleet | None,
+        fleet: Fleet,
         missing: Mapping[str, Sequence[str]],
         configurations: Callable[[], Mapping[str, Configuration]],
     ) -> Findings:
@@ -292,7 +292,7 @@ class Findings(Struct, frozen=True, dict=True):
         usual = np.zeros(len(samples.cases))
         for case in np.flatnonzero(self.deciding_cases).tolist():
             usual[case] = np.median(self.newest[samples.groups(case)])
-        interval = self.fleet.sessions.interval if self.fleet else _DAY
+        interval = self.fleet.sessions.interval
         is_overdue = self.newest + _MISSED * interval <= usual[samples.case]
         is_overdue &= self.newest + _DAY < self.host_newest[samples.host]
         lacking[samples.host, samples.case] = is_overdue
@@ -447,8 +447,9 @@ class Findings(Struct, frozen=True, dict=True):
         }
         sessions = int(self.samples.sessions[groups].max(initial=0))
         parts = self.parts.get(self.number.get(host, -1), ())
-        places = self.fleet.places if self.fleet else {}
-        symptoms = Symptoms(findings, parts, settings, self.system.facts, missing, usual, modules, places)
+        symptoms = Symptoms(
+            findings, parts, settings, self.system.facts, missing, usual, modules, self.fleet.places
+        )
         return HostVerdict(
             host,
             self.system.name,
@@ -483,7 +484,7 @@ class Findings(Struct, frozen=True, dict=True):
     def _visible(self, host: str) -> tuple[float, float] | None:
         """Return the smallest losses that are seen: of the median part of a host, and of the worst."""
         number = self.number.get(host)
-        if number is None or self.fleet is None:
+        if number is None:
             return None
         sights = [float(judged.sight[number]) for judged in self.fleet.series if not judged.series.is_together]
         losses = [as_fraction(sight) for sight in sights if math.isfinite(sight)]

@@ -47,7 +47,7 @@ from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding, n
 from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
-from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
+from firsttouch.records.groups import Bools, Floats, group_medians, group_sums
 from firsttouch.records.parts import Series, kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
@@ -94,12 +94,11 @@ def judged(
     *configurations* returns the newest configuration of each host, to name causes.
     """
     measured = [n for n, case in enumerate(samples.cases) if not event_limits.is_exact(case)]
-    of_parts = judge_parts(samples, measured, fleet=fleet) if measured else None
+    of_parts = judge_parts(samples, measured, fleet=fleet)
     findings = Findings.blank(samples, system, of_parts, missing or {}, configurations)
-    judging = _Judging(findings, measured, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
+    judging = _Judging(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
     judging.exact_values()
-    if of_parts is not None:
-        judging.measured_values(of_parts)
+    judging.measured_values()
     if len(samples.hosts) <= MOST_EXPECTED:
         _expect(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
     return findings
@@ -130,7 +129,7 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
 def explain(findings: Findings, host: int) -> list[PartFinding]:
     """Return what each question says about each part of a host (a number), good ones included."""
     answers: dict[tuple[str, str, str], PartFinding] = {}
-    for judged in findings.fleet.series if findings.fleet else ():
+    for judged in findings.fleet.series:
         for question, answer in zip(_COMPARED_WITH, judged.answers, strict=True):
             loss, limit = float(answer.loss[host]), float(answer.limit[host])
             if math.isfinite(loss):
@@ -147,10 +146,10 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
 class _Judging:
     """Fills the columns of *findings*."""
 
-    def __init__(self, findings: Findings, measured: Sequence[int], *, is_fleet: bool) -> None:
+    def __init__(self, findings: Findings, *, is_fleet: bool) -> None:
         self._findings, self._samples, self._system = findings, findings.samples, findings.system
-        self._measured, self._is_fleet = measured, is_fleet
-        self._tests = max(1, len(measured))
+        self._fleet, self._is_fleet = findings.fleet, is_fleet
+        self._tests = max(1, len(self._fleet.cases))
         self._sight = as_logarithm(self._system.sight or PASS_SIGHT)
 
     def exact_values(self) -> None:
@@ -216,28 +215,25 @@ class _Judging:
     # ------------------------------------------------------------------
     # Measured values, by the parts that they show
 
-    def measured_values(self, fleet: Fleet) -> None:
+    def measured_values(self) -> None:
         """Judge the metrics and parts of hosts."""
-        findings, hosts = self._findings, len(self._samples.hosts)
-        place_of = {int(number): place for place, number in enumerate(fleet.cases)}
-        session_place = np.full(int(fleet.sessions.number.max(initial=0)) + 1, -1)
-        session_place[fleet.sessions.number] = np.arange(len(fleet.sessions.number))
-        excess, errors = (np.full((len(self._measured), hosts), np.nan) for _ in range(2))
-        for number in self._measured:
-            judged, place = fleet.series_of[number], place_of[number]
-            self._count_now(number, judged, session_place)
-            self._case_by_fleet(number, place, fleet, judged)
+        findings, fleet = self._findings, self._fleet
+        excess, errors = (np.full(fleet.case_levels.shape, np.nan) for _ in range(2))
+        for place, number in enumerate(fleet.cases.tolist()):
+            judged = fleet.series_of[number]
+            self._count_now(number, judged)
+            self._case_by_fleet(number, place, judged)
             self._case_by_reference(number, place, excess, errors)
             self._drop_invalid(number)
         for judged in fleet.series:
-            self._together(judged, place_of, excess, errors)
+            self._together(judged, excess, errors)
             self._part_findings(judged)
         if not self._is_fleet and not (findings.by != NONE).any():
             findings.blind.clear()  # nothing was judged at all
         findings.divided.extend(_divided(fleet, self._samples))
         findings.updates.extend(_updates(fleet, findings))
 
-    def _count_now(self, number: int, judged: Judged, session_place: Ints) -> None:
+    def _count_now(self, number: int, judged: Judged) -> None:
         """Mark the repetitions that count: those of sessions since the last change, calm ones if there are any."""
         samples = self._samples
         groups = samples.groups(number)
@@ -246,7 +242,7 @@ class _Judging:
         session = samples.sessions_of_rows[rows]
         since = judged.begin[np.repeat(samples.host[groups], counts)]
         usable = samples.valid[rows] & (samples.value[rows] > 0)
-        now = usable & (session_place[session] >= np.maximum(since, 0))
+        now = usable & (np.searchsorted(self._fleet.sessions.number, session) >= since)
         if samples.busy_pus is not None:
             calm = now & ~samples.is_busy(rows)
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
@@ -256,9 +252,9 @@ class _Judging:
         without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
         self._findings.words[groups][without] = INVALID
 
-    def _case_by_fleet(self, number: int, place: int, fleet: Fleet, judged: Judged) -> None:
+    def _case_by_fleet(self, number: int, place: int, judged: Judged) -> None:
         """Judge a metric by its siblings: it is as bad as its part if it shows half of the part's loss or more."""
-        samples, case = self._samples, self._samples.cases[number]
+        samples, fleet, case = self._samples, self._fleet, self._samples.cases[number]
         groups = samples.groups(number)
         host = samples.host[groups]
         siblings, usual = judged.answers[SIBLINGS], float(fleet.centres[place])
@@ -351,9 +347,9 @@ class _Judging:
             self._findings.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
         self._findings.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
 
-    def _together(self, judged: Judged, place_of: Mapping[int, int], excess: Floats, errors: Floats) -> None:
+    def _together(self, judged: Judged, excess: Floats, errors: Floats) -> None:
         """Let the metrics of a part fail together that are each below what was promised."""
-        places = [place_of[number] for number in judged.series.cases]
+        places = np.searchsorted(self._fleet.cases, judged.series.cases)
         of_part, of_errors = excess[places], errors[places]
         has_reference = np.isfinite(of_part)
         tolerance = _tolerance(
@@ -430,7 +426,7 @@ def _finding(  # noqa: PLR0917
 ) -> PartFinding:
     part, fleet = judged.series.part, findings.fleet
     between: tuple[int, ...] = ()
-    if fleet is not None and judged.before[host] >= 0 and question != _PROMISED:
+    if judged.before[host] >= 0 and question != _PROMISED:
         between = tuple(fleet.sessions.time[[judged.before[host], judged.begin[host]]].tolist())
     return PartFinding(
         *(part.text, judged.series.kind, ORDER[word], question, loss, limit, float(judged.sight[host])),
