@@ -285,8 +285,7 @@ def _share_of(update: Update, other: Prepared, times: Ints, sessions: Sessions) 
     begins = sessions.time[np.maximum(timeline.begin[hosts], 0)]
     is_near = (begins >= times[0] - sessions.interval) & (begins <= times[1] + sessions.interval)
     is_alike = np.nan_to_num(other.changes[hosts]) * np.sign(update.change) > abs(update.change) / 4
-    is_alike_now = np.nan_to_num(timeline.last[hosts] - timeline.level[hosts]) * np.sign(update.change)
-    return float(np.mean((is_near & is_alike) | (is_alike_now > abs(update.change) / 4)))
+    return float(np.mean(is_near & is_alike))
 
 
 def _generations_of(prepared: Prepared) -> TwoGroups | None:
@@ -385,8 +384,7 @@ def _awaiting(  # noqa: PLR0917
     is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
     is_earlier &= place >= timeline.begin[sessions.host]
     earlier = levels.of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
-    of_few = np.where(newest >= 0, loss[newest], np.nan) - earlier
-    change = np.where(is_stable, timeline.last - timeline.level, of_few)
+    change = np.where(newest >= 0, loss[newest], np.nan) - earlier
     deviation = timeline.noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
