@@ -6,6 +6,7 @@ import json
 import random
 import re
 import statistics
+from collections import Counter
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -291,10 +292,13 @@ def test_monitoring_has_the_values_and_the_losses(fleet):
         assert summary[host] == pytest.approx(largest_loss(judgement, rows, host), abs=1e-12)
 
 
-def test_a_host_in_numbers_is_the_same_with_and_without_sentences(fleet):
+def test_a_host_in_numbers_is_what_its_findings_say(fleet):
     judgement, _, _ = fleet
     for host in judgement.hosts:
-        assert judgement.summary(host) == judgement.of(host).summary
+        verdict, numbers = judgement.of(host), judgement.summary(host)
+        assert numbers.counts == Counter(f.verdict for f in verdict.findings)
+        stated = (verdict.verdict, verdict.unjudged, len(verdict.missing))
+        assert (numbers.verdict, numbers.unjudged, numbers.missing) == stated
 
 
 def test_the_value_of_a_failing_host_is_on_every_page_and_export(tmp_path):

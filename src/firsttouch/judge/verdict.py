@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -301,9 +300,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     visible: tuple[float, float] | None = None
     #: The parts of which too small losses would not be seen, with the smallest loss that would be.
     blind: Mapping[str, float] = {}
-    #: See :class:`HostSummary`.
-    loss: float = 0.0
-    newest: int = 0
+    #: The same in numbers, for exports.
+    summary: HostSummary | None = None
     #: The number of sessions with the present parts (None: unknown), and a line if some were replaced lately.
     sessions: int | None = None
     replaced: str = ""
@@ -322,13 +320,6 @@ class HostVerdict(Struct, frozen=True, dict=True):
     def is_judged(self) -> bool:
         """Whether anything else than what its parts should reach was judged."""
         return bool(self.findings) or any(part.question != EXPECTED for part in self.parts)
-
-    @property
-    def summary(self) -> HostSummary:
-        """The verdict in numbers."""
-        counts = Counter(f.verdict for f in self.findings)
-        numbers = (self.unjudged, len(self.missing), self.loss, self.newest)
-        return HostSummary(self.host, self.system, self.verdict, counts, *numbers)
 
     @cached_property
     def bad_parts(self) -> list[PartFinding]:

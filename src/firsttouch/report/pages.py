@@ -130,7 +130,7 @@ def build(
         guidelines=[g.to_dict() for g in report.guidelines],
         hosts=[summary.host(view, of_host, references) for view, of_host in lines],
     )
-    summaries = [verdict.summary for verdict in verdicts]
+    summaries = [verdict.summary for verdict in verdicts if verdict.summary]
     files = {
         "summary.prom": openmetrics.summary(
             views, summaries, generated=now.timestamp(), common_losses=common_losses
