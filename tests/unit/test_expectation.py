@@ -286,6 +286,13 @@ def test_the_last_cache_is_clearly_faster_than_memory(l3, settings, word, text):
     assert (caches.answer, text in caches.basis) == (word, True)
 
 
+def test_memory_of_a_numa_node_has_its_share_of_the_last_cache():
+    """16 MiB fit in half of 48 MiB, and not in half of a third of them."""
+    settings = {"cpu_caches": "L2 2 MiB, L3 48 MiB", "numa_nodes_per_package": "3"}
+    host = verdict(configuration(**settings), latency(4 << 20, 30), latency(16 << 20, 95), latency(1 << 30, 100))
+    assert "L3 30 ns beside memory 100 ns" in [e.basis for e in host.expected]
+
+
 def test_a_page_and_a_verdict_give_one_answer(tmp_path, capsys):
     """The caches of the host that reads the records are not those of the host that was measured."""
     vm = paths.ROOT / "docs" / "examples" / "vm.jsonl"

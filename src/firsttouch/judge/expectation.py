@@ -51,6 +51,8 @@ _IDLE = "measure it again when the host is idle"
 _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong measurement or theory"
 #: What a bandwidth may exceed its theory by, as both are rounded.
 _ROUNDING = 1.02
+#: The last level of caches that belong to one core.
+_OF_CORE = 2
 #: Bytes that STREAM counts of those that a kernel moves with ordinary stores, which read each line first.
 _COUNTED = {"copy": 2 / 3, "scale": 2 / 3, "add": 3 / 4, "triad": 3 / 4}
 
@@ -337,8 +339,10 @@ class _Host:
         for nodes, curve in self._curves.items():
             levels = []
             for (below, _), (size, level) in itertools.pairwise([(0, 0), *sizes]):
-                # A cache is shared with code and other data: half of it is surely in it.
-                levels += [(f"L{level}", m) for m in curve if below < m.size <= size / 2][-1:]
+                # A cache is shared with code and other data: half of it is surely in it. The memory of a NUMA node
+                # may use only its share of the cache of a package (Intel's SNC).
+                fitting = size / 2 / (self._nodes if level > _OF_CORE else 1)
+                levels += [(f"L{level}", m) for m in curve if below < m.size <= fitting][-1:]
             if not levels or curve[-1].size <= sizes[-1][0]:
                 continue
             levels.append(("memory", curve[-1]))
