@@ -38,6 +38,8 @@ from firsttouch.systems import theoretical_bandwidth
 LEAST, MOST = 3, 10
 #: Repetitions that spread by more than this fraction allow no comparison. Exclusive hosts stay well below.
 WIDE = 0.25
+#: What such a spread means.
+BUSY = "this host was not idle. Measure again when it is"
 
 #: For the expected time of bandwidth: the arrays that each kernel moves, the least size of one (bytes; otherwise
 #: four times the last-level caches), the repetitions that most cases take, and a rate (bytes/s) of far memory.
@@ -196,10 +198,7 @@ def spread(measured: Sequence[Record]) -> Iterator[str]:
         text = f"median {median:.1%}, widest {text} ({Case.of(widest).title})"
     yield f"spread of {widest.repetitions} repetitions: {text}"
     if wide := [r for r in repeated if r.spread > WIDE]:
-        yield (
-            f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {WIDE:.0%}: this host "
-            "was not idle. Measure again when it is"
-        )
+        yield f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {WIDE:.0%}: {BUSY}"
 
 
 def _by_program(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:

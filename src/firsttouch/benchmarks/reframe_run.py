@@ -214,7 +214,7 @@ class _Clock:
                 self.left = int(ended[3]) - int(ended[2])
                 if self.brief and ended[1] == "OK":
                     self.passed.setdefault(self.kind, []).append(seconds)
-                else:
+                elif not self.brief or ended[1] != "SKIP":  # the end of a brief run states why checks were skipped
                     self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
 
     def end(self) -> None:

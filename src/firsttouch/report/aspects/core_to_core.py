@@ -96,7 +96,7 @@ def _result(name: str, records: Sequence[Record]) -> Result:
     parts += [
         clean(f"{p.get('line')} line, {value(r)} with a {r.parameters.get('line')} one") for r in records[1:2]
     ]
-    return Result(f"{metric_title(record)}, same {name}", record, "; ".join(parts))
+    return Result(f"{metric_title(record)}, same {name}", record, "; ".join(parts), is_detail=True)
 
 
 def _matrix(view: HostView, by_pair: Mapping[_Pair, Record], unit: str) -> Draw:
