@@ -107,7 +107,7 @@ def run(slurm: PartlyUp, env: dict[str, str], hosts: int, awake: int, campaigns:
 def replay(journal: Journal, other: Journal) -> None:
     """Copy the results of *journal* to the host of *other*."""
     other.open()
-    for entry, measured in journal.measured():
+    for entry, measured in journal.finished_steps():
         records = [{**r.to_dict(), "host": other.host} for r in measured]
         text = "".join(json.dumps(r) + "\n" for r in records)
         with other.records.open("a") as out:

@@ -80,7 +80,7 @@ def main() -> int:
     """Measure and print. Return 3 if the image or Apptainer is missing."""
     image = str(Path(sys.argv[1]).absolute()) if len(sys.argv) > 1 else ""
     try:
-        start = backends.prepared("apptainer", image, START)
+        start = backends.start_with("apptainer", image, START)
         fetch.get("lambda")
     except FirstTouchError as error:
         print(f"container: not measured: {error}", file=sys.stderr)

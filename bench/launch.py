@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     args = parser.parse_args()
     data = fetch.get(args.dataset)
-    prefix = aligners.built(BWA, data.reference, paths.data() / "index")
+    prefix = aligners.build_index(BWA, data.reference, paths.data() / "index")
     pus = len(os.sched_getaffinity(0))
     two = plan(load(), BWA.need(BWA.index_bytes(prefix))).scenario("2x1-bound").name
     cases: dict[tuple[str, str], list[tuple[float, float, float]]] = {}

@@ -126,7 +126,7 @@ def inputs(name: str, folder: Path) -> dict[str, str]:
 
 def index(aligner: str, data: fetch.LocalDataset) -> Path:
     """Return the prefix of an aligner's index of the genome; it is built once."""
-    return aligners.built(
+    return aligners.build_index(
         aligners.aligner(aligner), data.reference, paths.data() / "index", sha256=data.sha256, say=say
     )
 
@@ -141,7 +141,7 @@ def alignments(data: fetch.LocalDataset, folder: Path) -> Path:
         values |= dict(zip(("reads", "reads2"), map(str, data.reads), strict=True))
         argv = [*(word.format_map(values) for word in SNAP), "-o", "-bam", str(packed)]
         subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-        with atomic_files.replacing(bam) as partial:
+        with atomic_files.replace(bam) as partial:
             subprocess.run(["samtools", "view", "-u", "-o", str(partial), str(packed)], check=True)
         packed.unlink()
     return bam
@@ -153,7 +153,7 @@ def alignments(data: fetch.LocalDataset, folder: Path) -> Path:
 
 def suffixes(argv: Sequence[str], default: Run) -> list[str]:
     """Return the combinations that a program can have on this host and that may differ from its *default* run."""
-    names = memory_options.chosen("all")
+    names = memory_options.select_options("all")
     if not default.huge:
         names = tuple(name for name in names if not memory_options.option(name).thp_disable)
     return [memory_options.suffix(some) for some in memory_options.combinations(names, argv[0])[0]]

@@ -27,7 +27,7 @@ from scipy import stats
 from simulated_fleets import CASES, Condition, firsttouch, rate, simulated
 
 from firsttouch.benchmarks import probe
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.records.cases import Case
 
 Array = NDArray[np.float64]
@@ -86,13 +86,13 @@ def here(squares: int, seed: int) -> Iterator[str]:
     """Yield the table of this host."""
     names, values = [*ASPECTS], []
     for square in range(squares):
-        for row in drawn(williams(len(names)), seed + square):
+        for row in shuffle(williams(len(names)), seed + square):
             before = "none"
             for place, aspect in enumerate([names[number] for number in row], start=1):
                 options = [*ASPECTS[aspect], *_REPETITIONS, "--quiet"]
                 for record in probe.run(aspect, options, say=lambda _: None).records():
                     if record.value > 0:
-                        case = Case.of(record)
+                        case = Case.from_record(record)
                         values.append((case.key, place, before, case.loss_sign * math.log(record.value)))
                 before = aspect
     yield "| effect | cases | mean losses | p |"
@@ -125,8 +125,8 @@ def modelled(hosts: int, seed: int) -> Iterator[str]:
             condition = Condition(HOSTS, repetitions=REPETITIONS * rounds)
             rates = simulated(np.zeros((len(CASES), HOSTS, 1)), condition, "normal", noise)
             for name, orders in {
-                "the same": [drawn(numbers, seeds[0])] * rounds,
-                "drawn anew": [drawn(numbers, by) for by in seeds[:rounds]],
+                "the same": [shuffle(numbers, seeds[0])] * rounds,
+                "drawn anew": [shuffle(numbers, by) for by in seeds[:rounds]],
             }.items():
                 lost = np.repeat(losses(host, orders, kept), REPETITIONS, axis=2)[:, :, None, :]
                 signs = np.array([case.loss_sign for case in CASES])

@@ -20,9 +20,9 @@ from msgspec import Struct
 from tabulate import tabulate
 
 from firsttouch.advice.auto import BUDGET
-from firsttouch.advice.costs import Candidate
+from firsttouch.advice.costs import ModelledScenario
 from firsttouch.advice.posterior import Prior, Trial, prior
-from firsttouch.advice.search import Outcome, Rules, search
+from firsttouch.advice.search import Rules, SearchResult, search
 from firsttouch.errors import BadInput, one_line
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import extent_of, name_of
@@ -162,7 +162,7 @@ class Chosen(Struct, frozen=True):
     row: Row
     best: Row
     spent: float
-    outcome: Outcome
+    outcome: SearchResult
 
 
 class Simulated:
@@ -195,11 +195,11 @@ def expected(rows: Sequence[Row]) -> Prior:
     index_banks = banks / (1.5 * most) if most < banks else 0.5
     all_policies = policies()
 
-    def candidate(row: Row) -> Candidate:
+    def candidate(row: Row) -> ModelledScenario:
         policy = all_policies.get(row.policy)
         spread = policy is not None and policy.pages[extent_of(row.instances)] == "even"
         own_banks = max(1, banks // row.instances)
-        return Candidate(
+        return ModelledScenario(
             row.name,
             row.instances,
             row.threads,

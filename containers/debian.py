@@ -54,7 +54,10 @@ def root(store: Path, lines: Sequence[str], suite: str, packages: Sequence[str],
     if shutil.which("mmdebstrap") is None:
         raise CannotBuild("mmdebstrap is not on PATH: apt-get install mmdebstrap uidmap")
     say(f"root file system of Debian {suite} with {len(packages)} packages: {' '.join(sorted(packages))}")
-    with atomic_files.replacing(folder) as partial, atomic_files.scratch(store / f"{folder.name}.tar") as tarball:
+    with (
+        atomic_files.replace(folder) as partial,
+        atomic_files.scratch(store / f"{folder.name}.tar") as tarball,
+    ):
         partial.mkdir()
         call(
             *("mmdebstrap", "--quiet", "--mode=unshare", "--variant=minbase", f"--include={','.join(packages)}"),

@@ -136,7 +136,7 @@ def alone(start: float) -> Iterator[None]:
     """Hold the lock of STORE, which all builds share, and remove the leftovers of killed builds."""
     STORE.mkdir(parents=True, exist_ok=True)
     message = "another build is running in this checkout: waiting for its end"
-    with file_lock.locked(STORE, on_wait=lambda: say(message, start)):
+    with file_lock.lock_file(STORE, on_wait=lambda: say(message, start)):
         for left in STORE.glob("making-*"):
             shutil.rmtree(left, ignore_errors=True)
         atomic_files.clear(STORE)
@@ -155,14 +155,14 @@ def build(name: str, output: Path, programs: Programs, *, base: str, start: floa
     _checked(name)
     output.mkdir(parents=True, exist_ok=True)
     packages = programs.debian(name)
-    origin = build_info.of(ROOT, programs.target)
+    origin = build_info.copied_origin(ROOT, programs.target)
     build_image = _build_image(origin, programs, base, start)
     run_base = base or str(_root(packages, programs.snapshot, start))
     say(f"{name}: building the run image on {run_base}", start)
     image = output / f"{name}.sif"
     with (
         tempfile.TemporaryDirectory(dir=STORE, prefix="making-") as folder,
-        atomic_files.replacing(image) as partial,
+        atomic_files.replace(image) as partial,
     ):
         arguments = {
             **_based(run_base),
@@ -245,7 +245,7 @@ def _wheels(start: float, mirror: Path | None) -> Path:
     folder = STORE / f"wheels-{platform.machine()}-{key}"
     if not folder.is_dir():
         try:
-            with atomic_files.replacing(folder) as partial:
+            with atomic_files.replace(folder) as partial:
                 sources.fill_wheels(ROOT, partial, None, say=lambda text: say(text, start))
         except sources.Wrong as error:
             raise CannotBuild(str(error)) from error

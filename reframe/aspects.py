@@ -34,4 +34,4 @@ if OTHERS:
 
         def labels(self, record):
             """Name a variable per case."""
-            return re.sub(r"\W+", "_", Case.of(record).name)
+            return re.sub(r"\W+", "_", Case.from_record(record).name)

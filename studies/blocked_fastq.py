@@ -78,7 +78,7 @@ def block(
         partials = [stack.enter_context(atomic_files.output(out, force=True)) for out in outs]
         for mate, (out, partial) in enumerate(zip(outs, partials, strict=True)):
             with (
-                atomic_files.naming(out),
+                atomic_files.name_in_errors(out),
                 partial.open("wb") as target,
                 mate_lines(reads, [([0] * len(reads.files), reads.records)], mate) as source,
             ):

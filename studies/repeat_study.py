@@ -166,7 +166,7 @@ class _Inputs(Struct, frozen=True):
         program = aligners.aligner(case.aligner)
         if self.dataset:
             data = fetch.get(self.dataset)
-            return aligners.built(program, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
+            return aligners.get_index(program, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
         prefix = self.indexes.get(case.family.name) or self.indexes.get("")
         if prefix is None:
             raise BadInput(f"--index: none for {case.family.name}: write --index '{case.family.name}=PREFIX'")

@@ -36,7 +36,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9+]+", "-", name.lower()).strip("-")
 
 
-class Family(documents.Table, frozen=True):
+class Family(documents.FileTable, frozen=True):
     """An aligner in several configurations, which the tables call *name*."""
 
     #: A template with ``{variant}``.
@@ -57,7 +57,7 @@ class Family(documents.Table, frozen=True):
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-class Configuration(documents.Table, frozen=True):
+class Configuration(documents.FileTable, frozen=True):
     """What is compared with others, such as a lock type under a scenario, for the aligners of some *families*."""
 
     name: str
@@ -103,7 +103,7 @@ class Configuration(documents.Table, frozen=True):
 OF_SCENARIO = ("scenario", "threads", "shape", "configuration")
 
 
-class Sheet(documents.Table, frozen=True):
+class Sheet(documents.FileTable, frozen=True):
     """A *file* of published values (CSV) and its columns with *text* and with *numbers*."""
 
     file: str
@@ -129,7 +129,7 @@ class Sheet(documents.Table, frozen=True):
         return (*columns, *OF_SCENARIO) if of_runs else columns
 
 
-class ValueCell(documents.Table, frozen=True):
+class ValueCell(documents.FileTable, frozen=True):
     """The heading, column and format of a value; without a format, it has two decimals or more."""
 
     head: str
@@ -137,7 +137,7 @@ class ValueCell(documents.Table, frozen=True):
     format: str = ""
 
 
-class Layout(documents.Table, frozen=True):
+class Layout(documents.FileTable, frozen=True):
     """How a table shows rows of a sheet: columns of the sheet in *rows*, by heading, and above the *columns*.
 
     There is a table for each value of the column *each*. The two highest values of the column *best* are marked.
@@ -150,7 +150,7 @@ class Layout(documents.Table, frozen=True):
     best: str = ""
 
 
-class Published(documents.Table, frozen=True):
+class Published(documents.FileTable, frozen=True):
     """The rows of *sheet* with the cells in *select*, shown as *layout* says."""
 
     sheet: str
@@ -158,7 +158,7 @@ class Published(documents.Table, frozen=True):
     select: Mapping[str, str] = field(default_factory=dict)
 
 
-class Table(documents.Table, frozen=True):
+class Table(documents.FileTable, frozen=True):
     """A table: the *configurations* of *families* that it compares (empty: all), and the *published* values."""
 
     name: str
@@ -190,7 +190,7 @@ class Table(documents.Table, frozen=True):
         return self.published.select
 
 
-class Figure(documents.Table, frozen=True):
+class Figure(documents.FileTable, frozen=True):
     """A figure of the values of *tables* (names) in the rows with the cells in *select*.
 
     *number* has its number in the article by the kind of reads, *thesis* that in the thesis.
@@ -204,12 +204,12 @@ class Figure(documents.Table, frozen=True):
     select: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Titled(documents.Table, frozen=True):
+class _Titled(documents.FileTable, frozen=True):
     title: str
     threads: int = 0
 
 
-class _File(documents.Table, frozen=True):
+class _File(documents.FileTable, frozen=True):
     """The keys of a study's file."""
 
     title: str

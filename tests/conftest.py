@@ -269,7 +269,7 @@ def quiet_host(small_caches):
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv(host_lock.VARIABLE)
             patch.setattr(host_lock, "try_lock", try_lock)
-            stack.enter_context(host_lock.measuring(print))
+            stack.enter_context(host_lock.hold_host(print))
         yield
 
 
@@ -303,7 +303,7 @@ def native_probe(tmp_path_factory):
 def apptainer(tmp_path_factory):
     """The path of a real Apptainer, installed if possible."""
     try:
-        with file_lock.locked(caches.of_run(tmp_path_factory, "apptainer.lock")):
+        with file_lock.lock_file(caches.of_run(tmp_path_factory, "apptainer.lock")):
             return apptainer_package.ensure()
     except apptainer_package.CannotInstall as error:
         pytest.skip(f"CONTAINERS ARE NOT TESTED: {error}")
@@ -404,13 +404,13 @@ def lambda_work(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FIRSTTOUCH_DATA", str(store))
             reference = fetch.get("lambda").reference
-            aligners.built(aligner("bwa-mem"), reference, store / "index", say=lambda _: None)
+            aligners.get_index(aligner("bwa-mem"), reference, store / "index", say=lambda _: None)
 
     store = caches.made_once(tmp_path_factory, "lambda", fill, in_place=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FIRSTTOUCH_DATA", str(store))
         data = fetch.get("lambda")
-        prefix = aligners.built(aligner("bwa-mem"), data.reference, store / "index", say=lambda _: None)
+        prefix = aligners.get_index(aligner("bwa-mem"), data.reference, store / "index", say=lambda _: None)
     return prefix, tuple(data.reads), data.reference
 
 

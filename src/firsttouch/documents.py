@@ -50,7 +50,7 @@ _MOST_VALUES = 100_000
 _SPECIAL = {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
-class Document(Struct, frozen=True):
+class ParsedFile(Struct, frozen=True):
     """A parsed file: its *text*, its *data*, and a function from the path of a value to its 1-based line.
 
     *problems* are the lines that are wrong, with the reasons.
@@ -153,7 +153,7 @@ def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
 # Types of values
 
 
-class Table(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda name: name.rstrip("_")):
+class FileTable(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda name: name.rstrip("_")):
     """The base of structures whose fields are the keys of a data file.
 
     A key that is a word of Python has an underscore behind it. The ``description`` of a type's Meta completes the
@@ -185,7 +185,7 @@ class Bytes(int):
     parse = staticmethod(units.parse_bytes)
 
 
-class Share(float):
+class Percentage(float):
     """A fraction of at least 0, in a file in percent."""
 
     @staticmethod
@@ -318,7 +318,7 @@ def _shortened(value: Any) -> str:
 # TOML
 
 
-def parse_toml(text: str, file: str | Path) -> Document:
+def parse_toml(text: str, file: str | Path) -> ParsedFile:
     """Return the TOML document *text*, the content of *file*; raises BadInput with the line."""
     try:
         data = tomllib.loads(text)
@@ -330,7 +330,7 @@ def parse_toml(text: str, file: str | Path) -> Document:
         # A number with too many digits is refused without its place.
         line = int(at[1]) if at else text.count("\n") + 1 if place else None
         raise BadInput(f"not TOML: {reason}", file=file, line=line) from None
-    return Document(file, text, data, functools.partial(_toml_line, text))
+    return ParsedFile(file, text, data, functools.partial(_toml_line, text))
 
 
 def _toml_line(text: str, where: Where) -> int:
@@ -404,7 +404,7 @@ def has_only_comments(text: str) -> bool:
     return not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
 
 
-def parse_yaml(text: str, file: str | Path) -> Document:
+def parse_yaml(text: str, file: str | Path) -> ParsedFile:
     """Return the YAML document *text*, the content of *file*; raises BadInput with the line."""
     import yaml  # noqa: PLC0415 - most commands read no YAML
 
@@ -427,13 +427,13 @@ def parse_yaml(text: str, file: str | Path) -> Document:
         raise BadInput("YAML nested too deeply", file=file, line=1) from error
 
 
-def _built_yaml(loader: yaml.SafeLoader, text: str, file: str | Path) -> Document:
+def _built_yaml(loader: yaml.SafeLoader, text: str, file: str | Path) -> ParsedFile:
     try:
         node = loader.get_single_node()
         if node is None:
             raise BadInput("an empty file", file=file, line=1)
         builder = _Builder(file, loader)
-        return Document(file, text, builder.build(node, ()), builder.line)
+        return ParsedFile(file, text, builder.build(node, ()), builder.line)
     finally:
         loader.dispose()
 

@@ -151,7 +151,7 @@ def deciders(folder: Path) -> set[int]:
     return {0, os.geteuid(), folder.stat().st_uid}
 
 
-def resolved(path: Path) -> Path:
+def resolve(path: Path) -> Path:
     """Return *path* without links; raises BadInput for a link that leads to itself."""
     try:
         path.stat()

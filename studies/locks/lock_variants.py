@@ -83,7 +83,7 @@ def main() -> int:
         chosen = choose(variants(), args.programs)
         folder = args.output.absolute()
         (folder / "bin").mkdir(parents=True, exist_ok=True)
-        with file_lock.locked(folder, on_wait=lambda: say(f"another build into {folder} is running: waiting")):
+        with file_lock.lock_file(folder, on_wait=lambda: say(f"another build into {folder} is running: waiting")):
             failures = install(chosen, folder, args)
     except (FirstTouchError, sources.Wrong) as error:
         print(f"study-programs: error: {error}", file=sys.stderr)
@@ -360,7 +360,7 @@ def finish(task: Task, tree: Path, status: int, folder: Path) -> None:
     # The recipe is removed first and written last: it vouches for the program.
     recipe = folder / f"{variant.name}.json"
     recipe.unlink(missing_ok=True)
-    with atomic_files.replacing(folder / "bin" / variant.name) as partial:
+    with atomic_files.replace(folder / "bin" / variant.name) as partial:
         shutil.copy2(program, partial)
     atomic_files.write(recipe, json.dumps(task.recipe, indent=2) + "\n")
     (folder / f"{variant.name}.log").unlink(missing_ok=True)

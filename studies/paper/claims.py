@@ -15,10 +15,10 @@ from msgspec import Meta, Struct, field
 
 from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
-from firsttouch.documents import Count, Table
+from firsttouch.documents import Count, FileTable
 from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import aligner
-from firsttouch.report.text import count, listed
+from firsttouch.report.text import count, list_names
 from firsttouch.scenarios.placement import parse_name, plan
 from firsttouch.systems import definition
 from paper import sheets as published
@@ -126,7 +126,7 @@ _Relation = Literal["<", ">"]
 _Result = tuple[bool, str, Sequence[str]]
 
 
-class Statement(Table, frozen=True, kw_only=True):
+class Statement(FileTable, frozen=True, kw_only=True):
     """What a claim of any kind states. There is a class for each *kind*."""
 
     id: Annotated[str, Meta(pattern=r"^[a-z0-9-]+\Z")]
@@ -431,7 +431,7 @@ class _Plan(Statement, frozen=True, kw_only=True):
             limits.append(f"{name}: up to {count(most, 'instance')} by memory")
             cells.append(f"index in {row['label']}: {_exact(row['index_gb'])} GB")
             agrees = agrees and most == self.instances
-        return agrees, listed(limits), cells
+        return agrees, list_names(limits), cells
 
 
 # ----------------------------------------------------------------------
@@ -449,7 +449,7 @@ _KINDS: dict[str, type[Statement]] = {
 }
 
 
-class _File(Table, frozen=True):
+class _File(FileTable, frozen=True):
     paper: str
     claim: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1)]
 
@@ -457,7 +457,7 @@ class _File(Table, frozen=True):
 class Claim(Struct, frozen=True):
     """A claim: entry *number* (from 0) of a paper's *document*, and what it states there."""
 
-    document: documents.Document
+    document: documents.ParsedFile
     number: int
     body: Statement
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.errors import BadInput
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems import references
@@ -109,7 +109,7 @@ def _matches(row: Row, column: str, value: Any) -> bool:
 
 def groups(rows: Iterable[Row], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
     """Return *rows* by their cells in *columns*, in the order of first appearance."""
-    return grouped(rows, lambda row: tuple(row[c] for c in columns))
+    return by_key(rows, lambda row: tuple(row[c] for c in columns))
 
 
 # ----------------------------------------------------------------------
@@ -232,7 +232,7 @@ def _places_of(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str
         aligner = str(beside.get(row["aligner"], row["aligner"]))
         return (aligner, *(str(row[column]) for column in layout.columns))
 
-    values = [[((row["label"],), row[layout.best]) for row in rivals] for rivals in grouped(rows, rival).values()]
+    values = [[((row["label"],), row[layout.best]) for row in rivals] for rivals in by_key(rows, rival).values()]
     return {label: place for of_rivals in values for (label,), place in places(of_rivals).items()}
 
 

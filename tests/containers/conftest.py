@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def image(apptainer: str) -> Path:
     """An image of this checkout with Debian's packages, built unless the cache has one of the same state."""
-    origin = build_info.of(paths.ROOT, os.uname().machine)
+    origin = build_info.copied_origin(paths.ROOT, os.uname().machine)
     state = f"{origin.version} {load_script('images', CONTAINERS).digest()}"
     output = caches.folder("images") / f"tested-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
     if (output / "complete").exists():

@@ -27,7 +27,7 @@ PUS = len(os.sched_getaffinity(0))
 
 def test_its_labels_tell_what_it_was_made_of(image, in_image):
     labels = json.loads(in_image("cat /.singularity.d/labels.json"))
-    origin = build_info.of(paths.ROOT, os.uname().machine)
+    origin = build_info.copied_origin(paths.ROOT, os.uname().machine)
     wanted = {
         "version": origin.version,
         "interface": str(origin.interface),
@@ -181,7 +181,7 @@ def test_the_temporary_folder_and_what_launchers_say_are_handed_on(image, tmp_pa
     launchers = {"SLURMD_NODENAME": "nid001", "SLURM_LOCALID": "1", "PMI_FD": "9", "PMIX_RANK": "3"}
     for name, value in launchers.items():
         monkeypatch.setenv(name, value)
-    start = backends.prepared("apptainer", str(image), ["--version"])
+    start = backends.start_with("apptainer", str(image), ["--version"])
     assert start.env["APPTAINERENV_TMPDIR"] == str(tmp_path)
     assert {name: start.env[f"APPTAINERENV_{name}"] for name in launchers} == launchers
     assert any(tmp_path.is_relative_to(word) for word in start.argv if word.startswith("/") and word != "/")

@@ -24,7 +24,7 @@ from firsttouch.systems.definition import load
 @pytest.fixture
 def here() -> Origin:
     """The origin of a correct copy."""
-    return build_info.of(paths.ROOT, os.uname().machine)
+    return build_info.copied_origin(paths.ROOT, os.uname().machine)
 
 
 def test_a_copy_of_this_checkout_fits(here):
@@ -86,7 +86,7 @@ def test_an_image_that_does_not_start_says_why(firsttouch, stand_in, tmp_path):
 
 def test_an_image_of_a_later_version_may_state_more_of_its_origin(here, stand_in, tmp_path):
     stand_in("apptainer", f"echo '{json.dumps({**asdict(here), 'builder': 'x'})}'")
-    backends.prepared("apptainer", str(tmp_path), ["--version"])
+    backends.start_with("apptainer", str(tmp_path), ["--version"])
 
 
 def test_no_command(firsttouch):
@@ -143,11 +143,11 @@ def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
 def test_a_view_of_spack(tmp_path, here, firsttouch):
     """A view with this firsttouch: it is started, with the view's programs first on PATH."""
     with pytest.raises(Missing, match="no such view"):
-        backends.prepared("spack", str(tmp_path / "view"), ["--version"])
+        backends.start_with("spack", str(tmp_path / "view"), ["--version"])
     view = tmp_path / "view"
     (view / "bin").mkdir(parents=True)
     with pytest.raises(Missing, match="has no firsttouch"):
-        backends.prepared("spack", str(view), ["--version"])
+        backends.start_with("spack", str(view), ["--version"])
     real = Path(sys.executable).with_name("firsttouch")
     (view / "bin" / "numactl").symlink_to(shutil.which("numactl") or "/bin/true")
     (view / "bin" / "firsttouch").symlink_to(real)
@@ -155,9 +155,9 @@ def test_a_view_of_spack(tmp_path, here, firsttouch):
     file = view / "share/firsttouch/origin.json"
     file.write_text(json.dumps({**asdict(here), "interface": 0}))
     with pytest.raises(Missing, match="measuring interface 0"):
-        backends.prepared("spack", str(view), ["--version"])
+        backends.start_with("spack", str(view), ["--version"])
     file.write_text(json.dumps(asdict(here)))
-    start = backends.prepared("spack", str(view), ["--version"])
+    start = backends.start_with("spack", str(view), ["--version"])
     assert start.argv == [str(view / "bin" / "firsttouch"), "--version"]
     assert start.env["PATH"].startswith(f"{view / 'bin'}:")
     assert start.env[backends.VARIABLE].startswith("spack: ")

@@ -18,7 +18,7 @@ import pytest
 
 from firsttouch import paths
 from firsttouch.records import atomic_files
-from firsttouch.records.file_lock import locked, try_lock
+from firsttouch.records.file_lock import lock_file, try_lock
 
 #: Weeks after which the folder of a week is removed.
 _KEPT = 2
@@ -84,13 +84,13 @@ def made_once(
     """
     path = of_run(factory, name)
     complete = path.with_name(f"{name}.complete")
-    with locked(path.with_name(f"{name}.lock")):
+    with lock_file(path.with_name(f"{name}.lock")):
         if not complete.exists():
             atomic_files.remove(path)
             if in_place:
                 make(path)
             else:
-                with atomic_files.replacing(path) as partial:
+                with atomic_files.replace(path) as partial:
                     make(partial)
             complete.touch()
     return path

@@ -14,7 +14,7 @@ from firsttouch import paths
 from firsttouch.datasets import fetch
 from firsttouch.errors import Missing
 from firsttouch.genomics.aligners import aligners
-from firsttouch.genomics.aligners import built as build
+from firsttouch.genomics.aligners import get_index as build
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import Placement, Scenario
 

@@ -9,7 +9,7 @@ from factories import caches
 from firsttouch.host.topology import PROBE
 from firsttouch.paths import ROOT
 from firsttouch.records import atomic_files
-from firsttouch.records.file_lock import locked
+from firsttouch.records.file_lock import lock_file
 from firsttouch.tools import run_tool
 
 SOURCE = ROOT / "probe"
@@ -28,7 +28,7 @@ def build(
     configure += options
     if compiler:
         configure.append(f"-DCMAKE_C_COMPILER={compiler}")
-    with locked(folder / "lock"):
+    with lock_file(folder / "lock"):
         for argv in (configure, ["cmake", "--build", str(folder)]):
             done = run_tool(argv, timeout=None, env=env)
             assert done.returncode == 0, done.stdout + done.stderr
@@ -54,10 +54,10 @@ def built_once(
         digest.update(f"{name} ".encode() + file.read_bytes())
     folder = caches.folder("probe") / digest.hexdigest()[:20]
     program, checksum = folder / PROBE, folder / "sha256"
-    with locked(folder.with_suffix(".lock")):
+    with lock_file(folder.with_suffix(".lock")):
         if not (checksum.exists() and program.exists() and checksum.read_text() == atomic_files.digest(program)):
             atomic_files.remove(folder)
-            with atomic_files.replacing(folder) as partial:
+            with atomic_files.replace(folder) as partial:
                 built = build(partial, *options, sanitize=sanitize, compiler=compiler, env=env)
                 (partial / checksum.name).write_text(atomic_files.digest(built))
     return program

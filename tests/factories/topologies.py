@@ -20,7 +20,7 @@ import pytest
 from factories import caches
 from firsttouch.paths import ROOT
 from firsttouch.records import atomic_files
-from firsttouch.records.file_lock import locked
+from firsttouch.records.file_lock import lock_file
 
 CORPUS = ROOT.parent / "shared" / "topologies"
 #: Four packages of two NUMA nodes with eight cores each, as the article's host; NUMA node 5 has half the memory.
@@ -349,9 +349,9 @@ def of_corpus(shape: str) -> str:
     if not (lstopo := shutil.which("lstopo-no-graphics")):
         pytest.skip("hwloc's lstopo-no-graphics is not on PATH")
     kept = caches.folder("topologies") / stored.name
-    with locked(kept.with_suffix(".lock")):
+    with lock_file(kept.with_suffix(".lock")):
         if not kept.exists():
-            with tempfile.TemporaryDirectory() as folder, atomic_files.replacing(kept) as partial:
+            with tempfile.TemporaryDirectory() as folder, atomic_files.replace(kept) as partial:
                 variables = {"HWLOC_FSROOT": str(stored_root(shape, Path(folder)))}
                 # The same as lstopo's option --fsroot.
                 variables |= {"HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}

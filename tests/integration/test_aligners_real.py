@@ -17,7 +17,7 @@ from factories.genomes import aligns_pairs, built, has_large_batches, large_batc
 from firsttouch.errors import Missing
 from firsttouch.genomics.aligners import aligners, mates_placeholder
 from firsttouch.genomics.command_line import parse
-from firsttouch.genomics.sam import settled
+from firsttouch.genomics.sam import unambiguous_fields
 
 BATCH_BASES = 20_000
 TIMEOUT = 100
@@ -103,7 +103,7 @@ def in_parts(program, prefix, mates, cut, scratch):
 def kept(program, lines, mates):
     if program.same == "exact":
         return lines
-    return list(settled(lines, mates, scores_only=program.same == "scored"))
+    return list(unambiguous_fields(lines, mates, scores_only=program.same == "scored"))
 
 
 def primary(lines):

@@ -14,7 +14,7 @@ from factories.clocks import ManualClock
 from firsttouch.advice import auto, saved, trials
 from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner
-from firsttouch.genomics.command_line import extended, parse
+from firsttouch.genomics.command_line import parse, with_options
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
@@ -151,7 +151,7 @@ def test_a_command_is_the_same_case_as_the_aligner_with_the_same_options(lambda_
     group = ["-R", r"@RG\tID:a"]
     words = ["bwa", "mem", "-k17", "-t", "2", *group, "-Y", "-K", "100000", "-o", "out.sam", prefix, *files]
     key = saved.of_command(load(), parse(list(map(str, words))), 2)
-    program = extended(aligner("bwa-mem"), ["-Y", *group, "-k", "17"])
+    program = with_options(aligner("bwa-mem"), ["-Y", *group, "-k", "17"])
     assert key == saved.of_aligner(load(), program, prefix, threads=2, mates=2)
     assert key.words == ("-Y", "-k 17")
 

@@ -99,7 +99,7 @@ class UntilThere(Clock):
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 4)])
 def test_what_was_not_measured_in_time_is_named(monkeypatch, capsys, options, status):
-    state = timekeeper.State(None, 0, [], ["a", "b", "c", "d", "e"], [])
+    state = timekeeper.CheckState(None, 0, [], ["a", "b", "c", "d", "e"], [])
     monkeypatch.setattr(timekeeper, "follow", lambda *_: timekeeper.Checked(state, None))
     assert cli.main(["check", "--seconds", "50", *options]) == status
     last = capsys.readouterr().out.splitlines()[-1]
@@ -130,10 +130,10 @@ def test_nothing_is_known_if_the_time_is_over_before_the_first_line():
 
 
 def test_the_last_whole_line_counts():
-    states = [timekeeper.State(None, 0, [], [title], []) for title in ("a", "b", "c")]
+    states = [timekeeper.CheckState(None, 0, [], [title], []) for title in ("a", "b", "c")]
     first, second, third = (json.dumps(asdict(state)) for state in states)
     output = f"{first}\n{second}\n{third[:20]}"
-    checked = timekeeper.follow(["printf", "%s", output], timekeeper.started() + 1e6)
+    checked = timekeeper.follow(["printf", "%s", output], timekeeper.process_start() + 1e6)
     assert checked == timekeeper.Checked(states[1], 0)
 
 
@@ -295,7 +295,7 @@ def test_a_check_goes_on_if_its_records_cannot_be_kept(monkeypatch):
 
         yield keep
 
-    monkeypatch.setattr(host_check, "recording", full)
+    monkeypatch.setattr(host_check, "hold_and_record", full)
     with host_check._recorded(None, troubles := [], share_host=True, say=print) as keep:
         keep([])
         keep([])
@@ -304,7 +304,7 @@ def test_a_check_goes_on_if_its_records_cannot_be_kept(monkeypatch):
 
 
 def test_a_process_that_was_killed_is_named(monkeypatch, capsys):
-    state = timekeeper.State(None, 0, [], ["a"], [])
+    state = timekeeper.CheckState(None, 0, [], ["a"], [])
     monkeypatch.setattr(timekeeper, "follow", lambda *_: timekeeper.Checked(state, -9))
     assert cli.main(["check", "--seconds", "50"]) == 3
     assert "SIGKILL" in capsys.readouterr().out

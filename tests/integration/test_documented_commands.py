@@ -239,11 +239,11 @@ def examples(tmp_path_factory: pytest.TempPathFactory, lambda_work: tuple[Path, 
         for name in ("IDX", "ref.fa"):
             shutil.copy(file, work / f"{name}{file.name.removeprefix(prefix.name)}")
     shutil.copy(reference, work / "ref.fa")
-    bowtie2 = aligners.built(aligner("bowtie2"), reference, prefix.parents[1], say=lambda _: None)
+    bowtie2 = aligners.get_index(aligner("bowtie2"), reference, prefix.parents[1], say=lambda _: None)
     shutil.copytree(bowtie2.parent, work / "idx")
     for file in (work / "idx").glob(f"{bowtie2.name}*"):
         file.rename(file.with_name(f"hg{file.name.removeprefix(bowtie2.name)}"))
-    snap = aligners.built(aligner("snap"), reference, prefix.parents[1], say=lambda _: None)
+    snap = aligners.get_index(aligner("snap"), reference, prefix.parents[1], say=lambda _: None)
     shutil.copytree(snap, work / "IDX")
     return work
 

@@ -74,8 +74,8 @@ def test_another_user_cannot_read_a_file_in_a_store(source):
         for words, enter in (
             (["cat", store.folder / source.name], []),
             (["ls", store.folder], []),
-            (["cat", store.inside / source.name], store.entering()),
-            (["ls", store.inside], store.entering()),
+            (["cat", store.inside / source.name], store.prefix_argv()),
+            (["ls", store.inside], store.prefix_argv()),
         ):
             assert subprocess.run([*enter, *words], capture_output=True, check=False).returncode == 0
             refused = subprocess.run([*enter, *as_nobody, *words], capture_output=True, text=True, check=False)
@@ -88,7 +88,7 @@ def test_a_program_enters_the_namespace_and_keeps_its_folder(source, tmp_path, m
     with ram_store.hold([0], 16 << 20, private_shm=True) as store:
         store.copy(file_copies.sources_of([source]))
         script = 'pwd; wc -c <"$0"; echo word >/dev/shm/firsttouch-test'
-        argv = [*store.entering(), "sh", "-c", script, str(store.inside / source.name)]
+        argv = [*store.prefix_argv(), "sh", "-c", script, str(store.inside / source.name)]
         ended = subprocess.run(argv, capture_output=True, text=True, check=True)
         assert ended.stdout.split() == [str(tmp_path), str(SIZE + 3)]
         assert (store.folder.parent / "firsttouch-test").read_text() == "word\n"

@@ -142,7 +142,7 @@ def store(slurm: cluster.Slurm, datasets: Path) -> Path:
         patch.setenv("FIRSTTOUCH_DATA", str(folder))
         patch.setenv("FIRSTTOUCH_DATASETS", str(datasets))
         reference = fetch.get("lambda").reference
-        aligners.built(aligner("bwa-mem"), reference, folder / "index", say=lambda _: None)
+        aligners.get_index(aligner("bwa-mem"), reference, folder / "index", say=lambda _: None)
     return folder
 
 

@@ -71,7 +71,7 @@ def borrowing_image(folder: Path) -> tuple[Path, dict[str, str]]:
     """
     file = folder / "opt/firsttouch/share/firsttouch/origin.json"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(asdict(build_info.of(paths.ROOT, os.uname().machine))))
+    file.write_text(json.dumps(asdict(build_info.copied_origin(paths.ROOT, os.uname().machine))))
     for name in ("dev", "etc", "proc", "root", "sbin", "sys", "tmp", "usr", "var"):
         (folder / name).mkdir()
     for name in ("bin", "lib", "lib64"):

@@ -20,7 +20,7 @@ from factories import caches
 from factories.processes import load_script
 from firsttouch import paths
 from firsttouch.errors import BadInput, Missing
-from firsttouch.records.file_lock import locked
+from firsttouch.records.file_lock import lock_file
 from repeat_study import ALIGNERS
 
 LOCKS = paths.ROOT / "studies/locks"
@@ -87,7 +87,7 @@ def test_the_distributions_source_is_built_once():
         env = {**os.environ, "CXXFLAGS": "-O0"}
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=500, check=False)
 
-    with locked(folder.with_name(f"{version}.lock")):
+    with lock_file(folder.with_name(f"{version}.lock")):
         done = run()
         if done.returncode == 3:
             pytest.skip(f"NO SOURCE IS BUILT: {done.stderr.splitlines()[-1]}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import study_files
 from firsttouch.errors import BadInput
 from firsttouch.genomics.aligners import aligner
-from firsttouch.genomics.command_line import extended
+from firsttouch.genomics.command_line import with_options
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.placement import parse_name, plan
 
@@ -91,7 +91,7 @@ def test_names_in_a_study_are_those_of_the_study(name):
 def test_aligners_of_studies_are_described(name, aligners_of_studies):
     for family, configuration in study_files.study(name).pairs():
         case = study_files.Case(family, configuration, "unpaired", 1, "")
-        program = extended(aligner(case.aligner), case.options)
+        program = with_options(aligner(case.aligner), case.options)
         assert program.label == " ".join([case.aligner, *case.options])
         assert bool(program.index_mapped) or not configuration.scenario.endswith("+shared"), case.aligner
 

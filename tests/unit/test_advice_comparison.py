@@ -128,7 +128,7 @@ def test_policies_on_a_single_bank_are_alike():
 @pytest.mark.parametrize("left_behind", [False, True])
 def test_output_is_discarded_as_it_is_written(left_behind):
     """More than a pipe holds goes nowhere, also if a program still has the pipe at the end."""
-    with comparison.discarding() as out:
+    with comparison.discard_output() as out:
         copy = os.open(out, os.O_WRONLY)
         for _ in range(8):
             assert os.write(copy, bytes(1 << 20)) == 1 << 20

@@ -31,11 +31,11 @@ def on_nodes(host, *nodes):
 
 
 def test_a_host_is_described_by_what_a_program_may_use_and_not_by_its_name(opteron):
-    assert saved.described(opteron).split(" ")[-8:] == ["8c8t16GiB"] * 8
-    assert saved.described(on_nodes(opteron, 0, 1)) == saved.described(on_nodes(opteron, 4, 7))
-    assert saved.described(on_nodes(opteron, 0)) != saved.described(opteron)
+    assert saved.describe_host(opteron).split(" ")[-8:] == ["8c8t16GiB"] * 8
+    assert saved.describe_host(on_nodes(opteron, 0, 1)) == saved.describe_host(on_nodes(opteron, 4, 7))
+    assert saved.describe_host(on_nodes(opteron, 0)) != saved.describe_host(opteron)
     other = replace(opteron, info={"CPUModel": "AMD EPYC 7742"})
-    assert saved.described(other).startswith("AMD EPYC 7742 8c8t16GiB ")
+    assert saved.describe_host(other).startswith("AMD EPYC 7742 8c8t16GiB ")
 
 
 @pytest.mark.parametrize(

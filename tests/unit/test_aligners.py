@@ -90,7 +90,7 @@ def test_every_aligner_can_say_its_argv(name, mates):
 def test_every_aligner_says_what_it_needs(name):
     aligner = aligners.aligner(name)
     assert aligner.index_files
-    assert aligner.need(10).of(2) > aligner.need(10).of(1) > 10 + 1_000_000
+    assert aligner.need(10).bytes_for(2) > aligner.need(10).bytes_for(1) > 10 + 1_000_000
     assert aligner.same in get_args(aligners.Same)
 
 
@@ -162,16 +162,16 @@ def test_argv_and_need(aln):
         ["aln-s", "-t7", "join", "tmp/2", "r1", "r2"],
     ]
     assert [mates_placeholder(step) for step in aln.steps(2)] == [(1,), (0, 1)]
-    assert aln.need(1000).of(3) == 1000 + 200_000_000 + 3 * 2**20
+    assert aln.need(1000).bytes_for(3) == 1000 + 200_000_000 + 3 * 2**20
     assert aln.batch == BatchRule(bases=100)
 
 
 def test_batches_need_memory():
     aligner = aligners.parse("aln", TEXT + 'batch_base = "12 B"\n', "aln.toml")
     assert aligner.need(0).instance_bytes == 200_000_000 + 12 * 100
-    assert aligner.need(0, 10_000_000).of(1) == 320_000_000 + 2**20
+    assert aligner.need(0, 10_000_000).bytes_for(1) == 320_000_000 + 2**20
     command = command_line.parse(["bwa", "mem", "-K", "100000000", "ref.fa", "r.fq"])
-    assert command.aligner.need(0).of(1) == pytest.approx(1.5e9, rel=0.1)
+    assert command.aligner.need(0).bytes_for(1) == pytest.approx(1.5e9, rel=0.1)
 
 
 def test_a_read_file_that_a_step_needs_must_be_given(aln):
@@ -211,12 +211,12 @@ def test_an_index_that_lacks_a_file_is_built_again(aln, stand_in, tmp_path):
     reference = tmp_path / "r.fa"
     reference.write_text(">r\nACGT\n")
     messages = []
-    prefix = aligners.built(aln, reference, tmp_path / "store", say=messages.append)
-    assert aligners.built(aln, reference, tmp_path / "store", say=messages.append) == prefix
+    prefix = aligners.get_index(aln, reference, tmp_path / "store", say=messages.append)
+    assert aligners.get_index(aln, reference, tmp_path / "store", say=messages.append) == prefix
     sha256 = atomic_files.digest(reference)
-    assert aligners.built(aln, reference, tmp_path / "store", sha256=sha256, say=messages.append) == prefix
+    assert aligners.get_index(aln, reference, tmp_path / "store", sha256=sha256, say=messages.append) == prefix
     Path(f"{prefix}.b").unlink()
-    assert aligners.built(aln, reference, tmp_path / "store", say=messages.append) == prefix
+    assert aligners.get_index(aln, reference, tmp_path / "store", say=messages.append) == prefix
     assert aln.index_bytes(prefix) == 0
     assert [line.split()[:3] for line in messages] == [["building", "the", "index"]] * 3
     assert f"it is damaged: {prefix}.b" in messages[1]
@@ -269,7 +269,7 @@ def test_an_index_beside_its_reference_has_a_copy_of_it(stand_in, tmp_path):
 
 def test_words_let_a_program_map_its_index():
     def mapping(name, *argv):
-        return aligners.aligner(name).mapping(argv)
+        return aligners.aligner(name).mapping_argv(argv)
 
     assert mapping("bowtie2", "bowtie2-align-s", "-p", "1") == ["bowtie2-align-s", "--mm", "-p", "1"]
     assert mapping("minibwa", "minibwa", "map", "idx", "r") == ["minibwa", "map", "--mmap", "idx", "r"]
@@ -277,7 +277,7 @@ def test_words_let_a_program_map_its_index():
     assert mapping("snap", *snap, "-map-", "-t", "2") == [*snap, "-map", "-t", "2"]
     assert mapping("snap", *snap) == [*snap, "-map"]
     assert mapping("bwa-mem", "bwa", "mem", "idx") == ["bwa", "mem", "idx"]
-    assert aligners.aligner("bowtie2").mapping(["perl", "bowtie2", "-p", "1"], 2)[2] == "--mm"
+    assert aligners.aligner("bowtie2").mapping_argv(["perl", "bowtie2", "-p", "1"], 2)[2] == "--mm"
 
 
 def test_building_fails_with_the_logs_end(aln, stand_in, tmp_path):

@@ -27,7 +27,7 @@ def test_the_mode_is_what_the_umask_says(tmp_path, umask):
         "import os, sys; from pathlib import Path; from firsttouch.records import atomic_files;"
         "os.umask(int(sys.argv[2]));"
         "at = Path(sys.argv[1]); atomic_files.write(at / 'file', 'x')\n"
-        "with atomic_files.replacing(at / 'folder') as partial: partial.mkdir()"
+        "with atomic_files.replace(at / 'folder') as partial: partial.mkdir()"
     )
     subprocess.run([sys.executable, "-c", script, tmp_path, str(umask)], check=True, timeout=60)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~umask
@@ -52,7 +52,7 @@ def test_after_an_error_all_is_as_before(tmp_path, error, folder):
         place.write_text("old")
 
     def fail():
-        with atomic_files.replacing(place) as partial:
+        with atomic_files.replace(place) as partial:
             if folder:
                 (partial / "deep").mkdir(parents=True)
                 (partial / "deep" / "file").write_text("half")
@@ -69,10 +69,10 @@ def test_after_an_error_all_is_as_before(tmp_path, error, folder):
 def test_links_and_folders_take_their_place_at_once(tmp_path):
     link = tmp_path / "latest"
     for target in ("first", "second"):
-        with atomic_files.replacing(link) as partial:
+        with atomic_files.replace(link) as partial:
             partial.symlink_to(target)
         assert str(link.readlink()) == target
-    with atomic_files.replacing(tmp_path / "made") as partial:
+    with atomic_files.replace(tmp_path / "made") as partial:
         partial.mkdir()
         (partial / "file").write_text("x")
     assert names(tmp_path) == ["latest", "made"]
@@ -114,7 +114,7 @@ def test_forced_content_is_on_disk_before_its_name_and_the_name_after_it(tmp_pat
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with atomic_files.replacing(tmp_path / "file", force=True) as partial:
+    with atomic_files.replace(tmp_path / "file", force=True) as partial:
         partial.write_text("x")
     assert synced == [(partial, False), (tmp_path, True)]
     synced.clear()
@@ -134,7 +134,7 @@ def test_a_name_that_cannot_be_forced_to_the_disk_is_there_and_its_error_says_so
     message = "is written, but a crash of the host may lose it: No space left"
     with (
         pytest.raises(OSError, match=message) as error,
-        atomic_files.replacing(tmp_path / "file", force=True) as partial,
+        atomic_files.replace(tmp_path / "file", force=True) as partial,
     ):
         partial.write_text("x")
     assert error.value.filename == str(tmp_path / "file")
@@ -144,7 +144,7 @@ def test_a_name_that_cannot_be_forced_to_the_disk_is_there_and_its_error_says_so
 def test_leftovers_of_a_killed_process_are_hidden_and_have_the_prefix(tmp_path):
     script = (
         "import os, signal, sys; from pathlib import Path; from firsttouch.records import atomic_files\n"
-        "with atomic_files.replacing(Path(sys.argv[1])) as partial:\n"
+        "with atomic_files.replace(Path(sys.argv[1])) as partial:\n"
         "    partial.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", script, tmp_path / "file.parquet"], check=False, timeout=60)

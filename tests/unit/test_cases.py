@@ -20,7 +20,7 @@ from firsttouch.benchmarks.site_checks import ProgramSpec
 from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import catalogue, samples_table
-from firsttouch.records.cases import Case, distinguished, identifying
+from firsttouch.records.cases import Case, identifiers, with_distinct_names
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read
 from firsttouch.report import model, pages
@@ -53,7 +53,7 @@ def record(check, metric, unit="1", value=1.0, day=1, *, host="n1", better="neit
 )
 def test_results_are_no_part_of_a_case(check, metric, parameters, results):
     records = [record(check, metric, day=day, **parameters, **result) for day, result in enumerate(results, 1)]
-    assert len({Case.of(r).key for r in records}) == 1
+    assert len({Case.from_record(r).key for r in records}) == 1
     (view,) = model.split(records, (), None)
     assert (view.valid, view.superseded) == ((records[-1],), len(records) - 1)
 
@@ -70,7 +70,7 @@ def test_results_are_no_part_of_a_case(check, metric, parameters, results):
     ],
 )
 def test_other_parameters_are_other_cases(check, metric, parameters, different):
-    cases = [Case.of(record(check, metric, **p)) for p in (parameters, different)]
+    cases = [Case.from_record(record(check, metric, **p)) for p in (parameters, different)]
     assert cases[0].key != cases[1].key
 
 
@@ -172,7 +172,7 @@ def test_no_two_cases_print_alike(source, records):
         for texts in ([c.name for c in cases], [c.title for c in cases]):
             assert [text for text, times in Counter(texts).items() if times > 1] == []
     for view in model.split(records, (), None):
-        shown = [(r.check, r.metric, case(identifying(r.check, r.parameters))) for r in view.valid]
+        shown = [(r.check, r.metric, case(identifiers(r.check, r.parameters))) for r in view.valid]
         assert len({*shown}) == len(shown)
 
 
@@ -196,7 +196,7 @@ VALUES = st.one_of(st.integers(0, 2), st.sampled_from(["0", "1", "x", True, 1.0]
     )
 )
 def test_no_two_cases_of_any_kind_print_alike(cases):
-    named = distinguished(cases)
+    named = with_distinct_names(cases)
     assert len({c.name for c in named}) == len({c.title for c in named}) == len(cases)
 
 
@@ -287,7 +287,7 @@ def test_the_catalogue_decides_which_values_are_better():
     """A record that says otherwise would let a host with half of its bandwidth pass."""
     right = record("bandwidth", "copy_bandwidth", "GB/s", better="higher", pu_nodes=[0], bank=0)
     wrong = replace(right, better="lower")
-    assert Case.of(wrong).key == Case.of(right).key
+    assert Case.from_record(wrong).key == Case.from_record(right).key
     assert [case.better for case in samples_table.of_records([right, wrong]).cases] == ["higher"]
     of_site = record("mine", "rate", "GB/s", better="lower")
     assert [case.better for case in samples_table.of_records([of_site]).cases] == ["lower"]

@@ -16,7 +16,7 @@ from factories.processes import write_program
 from firsttouch.cli import run_program
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
-from firsttouch.genomics.command_line import extended, parse
+from firsttouch.genomics.command_line import parse, with_options
 from firsttouch.genomics.command_syntax import divide
 from firsttouch.genomics.index_copies import IndexUse
 from firsttouch.genomics.reads import BatchRule
@@ -123,7 +123,7 @@ def test_commands_of_pipelines(text):
     assert [",".join(lane) for lane in parsed.lanes] == lanes.split()
     assert (parsed.threads, parsed.batch.bases) == (int(threads), int(bases) * MB)
     assert instance(command) == argv
-    assert shlex.split(parsed.described()) == shlex.split(command) == list(parsed.words)
+    assert shlex.split(parsed.as_typed()) == shlex.split(command) == list(parsed.words)
     assert parsed.output or parsed.unsplit(int(threads)) == list(parsed.words)
 
 
@@ -147,7 +147,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("command", WRITTEN)
 def test_files_that_a_command_writes_beside_its_alignments(command):
-    assert sorted(map(str, understood(command).written())) == sorted(WRITTEN[command].split())
+    assert sorted(map(str, understood(command).written_files())) == sorted(WRITTEN[command].split())
 
 
 def test_what_else_a_command_says():
@@ -160,14 +160,14 @@ def test_what_else_a_command_says():
     snap = understood("snap-aligner paired idx a.fq b.fq -o -sam -")
     assert (snap.pipes, snap.mates, snap.on_stdin, snap.output) == (1, 2, True, None)
     assert snap.threads == len(os.sched_getaffinity(0))
-    ont = extended(aligners.aligner("minimap2-map-ont"), ["-Y", "--MD"])
+    ont = with_options(aligners.aligner("minimap2-map-ont"), ["-Y", "--MD"])
     assert ont.single[0][-4:] == ("-Y", "--MD", "{index}.mmi", "{reads}")
 
 
 def test_the_options_of_a_command_are_those_that_run_takes():
     command = understood(r"bwa mem -Mt4 -R '@RG\tID:a' -o x.sam -- ref.fa a b")
     assert command.own == ("-M", "-R", r"@RG\tID:a")
-    assert extended(aligners.aligner("bwa-mem"), command.own).own == command.own
+    assert with_options(aligners.aligner("bwa-mem"), command.own).own == command.own
 
 
 def test_another_number_of_threads_keeps_the_batches_of_the_command():
@@ -352,12 +352,12 @@ def test_the_program_is_the_one_that_the_command_names(tmp_path):
     ],
 )
 def test_own_options_in_the_commands_of_an_aligner(name, own, paired):
-    aligner = extended(aligners.aligner(name), shlex.split(own))
+    aligner = with_options(aligners.aligner(name), shlex.split(own))
     template = aligner.paired[0]
     argv = aligner.argv(template, index=Path("i"), reads=["A", "B"], threads=7, batch_bases=99, scratch=Path())
     assert shlex.join(argv) == paired
     assert (aligner.whole, aligner.label) == ("", f"{name} {shlex.join(shlex.split(own))}")
-    assert extended(aligner, []) is aligner
+    assert with_options(aligner, []) is aligner
     assert aligners.aligner(name).label == name
 
 
@@ -375,7 +375,7 @@ def test_own_options_in_the_commands_of_an_aligner(name, own, paired):
 )
 def test_options_that_are_no_own_ones(name, own, reason):
     with pytest.raises(BadInput, match=f"^{reason}"):
-        extended(aligners.aligner(name), shlex.split(own))
+        with_options(aligners.aligner(name), shlex.split(own))
 
 
 # ----------------------------------------------------------------------
@@ -436,7 +436,7 @@ def by_getopt(syntax, words):
 def test_every_option_that_is_not_replaced_stays_in_its_order(drawn):
     name, words = drawn
     syntax = aligners.aligner(name).command
-    first = syntax.beginning(words)
+    first = syntax.length_of_call(words)
     options, operands = by_getopt(syntax, words[first:])
     items = divide(syntax, words, first).items
     assert [(a.name, "".join(a.values)) for a in items if a.name] == options

@@ -164,7 +164,7 @@ E:MEMORY_DEVICE_10_TYPE=<OUT OF SPEC>
 
 def test_modules_from_udev_need_no_root(tmp_path):
     root = configured_root(tmp_path, {"run/udev/data/+dmi:id": UDEV})
-    installed = memory_modules.installed(root)
+    installed = memory_modules.read_modules(root)
     assert (installed.source, installed.reason) == ("udev", "")
     assert {slot: module.text() for slot, module in installed.by_slot().items()} == {
         "A1 p0 a": "32 GiB DDR4-3200, configured 2933 MT/s, channel p0 a",
@@ -190,7 +190,7 @@ def test_ranks_and_labels_of_other_edac_drivers(tmp_path):
     for name, text in {**ranks, "rank0/dimm_location": "csrow 0 channel 0", "dimm2/size": "16384"}.items():
         (tmp_path / base / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / base / name).write_text(text + "\n")
-    slots = memory_modules.installed(tmp_path).by_slot()
+    slots = memory_modules.read_modules(tmp_path).by_slot()
     assert {slot: module.text() for slot, module in slots.items()} == {
         "mc0 dimm2": "16 GiB, channel mc0",
         "mc#0csrow#0channel#0": "8 GiB, channel mc0 0",

@@ -11,11 +11,11 @@ import pytest
 from msgspec import Meta, Struct, field
 
 from firsttouch import documents, paths
-from firsttouch.documents import Bytes, Count, Share, Table, Words, parse_toml, parse_yaml
+from firsttouch.documents import Bytes, Count, FileTable, Percentage, Words, parse_toml, parse_yaml
 from firsttouch.errors import BadInput
 
 
-class Sized(Table, frozen=True):
+class Sized(FileTable, frozen=True):
     size: Bytes
     names: Words = ()
 
@@ -65,12 +65,12 @@ def test_a_tab_in_a_word_is_an_error_with_and_without_libyaml():
         parse_yaml("a: 1\nb\tc: 2\n", "file")
 
 
-class Part(Table, frozen=True):
-    share: Share
+class Part(FileTable, frozen=True):
+    share: Percentage
     words: tuple[Literal["some", "all"], ...] = ()
 
 
-class Whole(Table, frozen=True):
+class Whole(FileTable, frozen=True):
     title: str
     size: Bytes = 0
     count: Count = 1

@@ -9,7 +9,7 @@ import pytest
 
 from factories.processes import write_program
 from firsttouch.benchmarks import drawn_order, probe
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.campaign import campaigns
 from firsttouch.campaign import run as running
 from firsttouch.errors import BadInput
@@ -19,7 +19,7 @@ from firsttouch.records import schema, store
 def test_every_item_comes_once_and_at_each_place_equally_often():
     places = Counter()
     for seed in range(1, 1201):
-        ordered = drawn("abcd", seed)
+        ordered = shuffle("abcd", seed)
         assert sorted(ordered) == list("abcd")
         places.update(enumerate(ordered))
     # 300 are expected of each; five deviations of a binomial are 75.

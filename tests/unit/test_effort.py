@@ -15,22 +15,22 @@ from firsttouch.records.schema import Record, software
 
 def test_full_is_the_default_and_needs_no_word(monkeypatch):
     monkeypatch.delenv(profiles.VARIABLE, raising=False)
-    assert profiles.chosen().name == "full"
-    assert profiles.chosen().parameters == {}
+    assert profiles.chosen_effort().name == "full"
+    assert profiles.chosen_effort().parameters == {}
     monkeypatch.setenv(profiles.VARIABLE, "")
-    assert profiles.chosen().name == "full"
+    assert profiles.chosen_effort().name == "full"
 
 
 def test_quick_says_so(monkeypatch):
     monkeypatch.setenv(profiles.VARIABLE, "quick")
-    assert profiles.chosen().parameters == {"effort": "quick"}
-    assert profiles.chosen().repetitions == 1
+    assert profiles.chosen_effort().parameters == {"effort": "quick"}
+    assert profiles.chosen_effort().repetitions == 1
 
 
 def test_an_unknown_effort(monkeypatch):
     monkeypatch.setenv(profiles.VARIABLE, "lazy")
     with pytest.raises(BadInput, match=r"FIRSTTOUCH_EFFORT .*'lazy': .*full, quick"):
-        profiles.chosen()
+        profiles.chosen_effort()
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_an_unknown_effort(monkeypatch):
 def test_named_aligners_go_before_those_of_an_effort(monkeypatch, variable, expected):
     monkeypatch.setenv(profiles.VARIABLE, "quick")
     monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, variable)
-    assert profiles.chosen().aligners == expected
+    assert profiles.chosen_effort().aligners == expected
 
 
 def test_an_unknown_aligner(monkeypatch):
     monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, "bwa")
     with pytest.raises(BadInput, match=r"FIRSTTOUCH_MEASURED_ALIGNERS .*'bwa'"):
-        profiles.chosen()
+        profiles.chosen_effort()
 
 
 def test_every_effort_is_whole():

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from firsttouch.records.file_lock import lock_folder, locked, try_lock
+from firsttouch.records.file_lock import lock_file, lock_folder, try_lock
 
 HOLDER = """\
 import sys, time
 from pathlib import Path
-from firsttouch.records.file_lock import locked
-with locked(Path(sys.argv[1])):
+from firsttouch.records.file_lock import lock_file
+with lock_file(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(300)
 """
@@ -30,7 +30,7 @@ def test_a_killed_holder_releases_the_lock_and_waiting_is_announced_once(tmp_pat
             waits.append(1)
             holder.kill()
 
-        with locked(file, on_wait=kill):
+        with lock_file(file, on_wait=kill):
             assert waits == [1]
 
 
@@ -39,7 +39,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(OSError, match="No locks available") as caught, locked(tmp_path / "lock"):
+    with pytest.raises(OSError, match="No locks available") as caught, lock_file(tmp_path / "lock"):
         pass
     assert (caught.value.errno, caught.value.filename) == (errno.ENOLCK, str(tmp_path / "lock"))
 
@@ -48,7 +48,7 @@ def test_a_file_that_may_only_be_read_is_locked_too(tmp_path, monkeypatch):
     file = tmp_path / "lock"
     file.touch()
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with locked(file), file.open() as other:
+    with lock_file(file), file.open() as other:
         assert not try_lock(other.fileno())
 
 

@@ -20,7 +20,7 @@ from firsttouch import cli
 from firsttouch.campaign import campaigns, here, results, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
-from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned, last
+from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned_holders, last
 from firsttouch.campaign.state import overview
 from firsttouch.cli.campaign import conclude
 from firsttouch.errors import BadInput
@@ -150,12 +150,12 @@ class TestCreate:
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", "quick")
         folder = str(tmp_path / "c")
         request = here.CampaignRequest("validate", folder, system="amd-opteron", repetitions=6, steps=["topology"])
-        first = request.prepared()
+        first = request.prepare()
         # The effort that limits them is the campaign's, whatever a later task's environment says.
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", effort)
-        assert request.prepared() == first
+        assert request.prepare() == first
         with pytest.raises(BadInput, match="repetitions"):
-            replace(request, repetitions=0).prepared()
+            replace(request, repetitions=0).prepare()
 
 
 class TestLeases:
@@ -243,14 +243,14 @@ class TestLeases:
         (tmp_path / "n5.1").write_text('{"host": "n5", "job": ["7"], "restarts": 0}')
         (tmp_path / "n6.1").write_text("{")
         stand_in("squeue", "echo 8 RUNNING 0")
-        assert set(abandoned(tmp_path)) == {"n1"}
+        assert set(abandoned_holders(tmp_path)) == {"n1"}
         stand_in("squeue", "echo 8 RUNNING 1")  # it was put back into the queue
-        assert set(abandoned(tmp_path)) == {"n1", "n2"}
+        assert set(abandoned_holders(tmp_path)) == {"n1", "n2"}
         stand_in("squeue", "exit 1")
-        assert not abandoned(tmp_path)
+        assert not abandoned_holders(tmp_path)
         os.utime(tmp_path / "n2.1", (time.time() - GONE - 5,) * 2)
-        assert set(abandoned(tmp_path)) == {"n2"}
-        assert not abandoned(tmp_path / "none")
+        assert set(abandoned_holders(tmp_path)) == {"n2"}
+        assert not abandoned_holders(tmp_path / "none")
 
     def test_the_last_number_counts(self):
         names = ["a.1.free", "a.2", "a.10.free", "b.1", "b.1.free", ".c.5"]
@@ -274,13 +274,13 @@ class TestJournal:
         begin, end = journal.add([record(value=1.0)])
         journal.write(Entry("d", "measured", now(), "n1", begin=begin, end=end))
         assert journal.entries()[-1].step == "d"
-        assert list(journal.measured())[-1][1][0].value == 1.0
+        assert list(journal.finished_steps())[-1][1][0].value == 1.0
 
     def test_a_step_that_did_not_end_has_no_records(self, tmp_path):
         journal = Journal(tmp_path / "n1")
         journal.open()
         journal.add([record()])
-        assert list(journal.measured()) == []
+        assert list(journal.finished_steps()) == []
 
     def test_a_damaged_line_is_named(self, tmp_path):
         journal = Journal(tmp_path / "n1")
@@ -352,7 +352,7 @@ class TestRunHere:
     def test_the_overview_at_the_end_of_a_job_has_its_lines(self, tmp_path, capsys):
         campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
         finish(campaign, "n1", "topology", ended="skipped")
-        conclude(campaign, running.Outcome(), JobJudge(load("local"), "c"), collects=True, as_json=False)
+        conclude(campaign, running.HostRun(), JobJudge(load("local"), "c"), collects=True, as_json=False)
         lines = capsys.readouterr().err.splitlines()
         assert "## Skipped" in lines
         assert "- n1 topology: why" in lines
@@ -448,7 +448,7 @@ class TestState:
         missing = {host for host, reasons in gathered.missing_of["amd-opteron"].items() if reasons}
         of_second = {host for host, steps in zip(("n2", "n3"), later, strict=True) if len(steps) < 2}
         assert missing == {*open_hosts, *of_second}
-        assert all(results.missing(gathered.campaigns[0])[host] for host in open_hosts)
+        assert all(results.missing_results(gathered.campaigns[0])[host] for host in open_hosts)
         # By itself, the campaign still lacks them.
         alone = inputs.gather([stored[0].folder])
         assert {host for host, reasons in alone.missing.items() if reasons} == {"n2", "n3"}

@@ -102,7 +102,7 @@ def fleet(*argv):
 def tended(clock):
     """Do one pass at the time of a clock; return what it said."""
     lines = []
-    with actions.acting(wait=True, clock=clock) as (journal, lock):
+    with actions.hold_lock(wait=True, clock=clock) as (journal, lock):
         tending.Round(journal, lock, site_settings.load(), lines.append).tend()
     return lines
 
@@ -296,7 +296,7 @@ def test_the_campaign_of_a_test_has_a_name_that_is_one(fake, length):
     fake.verdict(host, now=clock.time())
     tended(clock)
     (test,) = Actions(clock=clock).lives[host].tests
-    assert campaigns.existing(test.campaign).name == test.campaign
+    assert campaigns.find_campaign(test.campaign).name == test.campaign
 
 
 def test_what_was_interrupted_ends_as_slurm_says(fake):
@@ -315,13 +315,13 @@ def test_what_was_interrupted_ends_as_slurm_says(fake):
 
 def test_two_passes_at_once_do_not_both_act(fake, capsys):
     fake.verdict("n1")
-    with actions.acting(wait=True):
+    with actions.hold_lock(wait=True):
         assert fleet("tend") == 0
         assert "another process acts on hosts: nothing is done" in capsys.readouterr().err
         assert fake.changes == []
     # A command of Slurm that outlives its pass keeps the lock.
     script = "import os, subprocess, sys; from firsttouch.fleet import actions\n"
-    script += "with actions.acting(wait=True) as (_, lock):\n"
+    script += "with actions.hold_lock(wait=True) as (_, lock):\n"
     fifo = fake.folder / "end"
     os.mkfifo(fifo)
     script += f"    p = subprocess.Popen(['cat', {str(fifo)!r}], pass_fds=[lock], stdout=subprocess.DEVNULL)\n"
@@ -404,7 +404,7 @@ def hours(fake, clock, count, rates):
     for _ in range(2 * count):
         for life in Actions(clock=clock).lives.values():
             if life.hold and life.tests and not life.tests[-1].ended:
-                measure(campaigns.existing(life.tests[-1].campaign), life.host, "topology", rates)
+                measure(campaigns.find_campaign(life.tests[-1].campaign), life.host, "topology", rates)
         lines += tended(clock)
         clock.sleep(1801)
     return lines
@@ -448,7 +448,7 @@ def test_a_collecting_job_drains_no_host_if_most_lost_alike(fake, rated, run_cli
     assert (done.status, fake.changes) == (1, [])
     assert f"no host is drained: {sentence}" in done.err
     assert sentence in done.out
-    report = campaigns.existing("validate-1").folder / "report"
+    report = campaigns.find_campaign("validate-1").folder / "report"
     assert sentence in " ".join((report / "summary.md").read_text().split())
     prometheus = (report / "summary.prom").read_text()
     (loss,) = re.findall(r'^firsttouch_common_loss_ratio\{system="rated"\} (\S+)$', prometheus, re.MULTILINE)
@@ -491,7 +491,7 @@ def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the
 def test_a_test_that_its_host_did_not_survive_passes_nothing(fake, rated):
     campaign_of(fake, "hold-dead", {"n7": [20.0]}, system="rated")
     assert tending.verdict_of("n7", "hold-dead", "due")[0] == "pass"
-    claims = campaigns.existing("hold-dead").folder / "claims"
+    claims = campaigns.find_campaign("hold-dead").folder / "claims"
     lease = Leases(claims, Holder("n7", "71", 0)).take("n7")
     word, reason, _ = tending.verdict_of("n7", "hold-dead", "due")
     assert (word, "it stopped answering after" in reason) == ("suspect", True)

@@ -56,7 +56,7 @@ def record(host, step, loss=0.0):
 
 
 def key(step):
-    return Case.of(record("n1", step)).key
+    return Case.from_record(record("n1", step)).key
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ SILENT = "it stopped answering during bandwidth-1"
 
 
 def missing_after(campaign):
-    return results.missing(state.state(campaign))["n5"]
+    return results.missing_results(state.state(campaign))["n5"]
 
 
 @pytest.mark.parametrize("sign", ["no heartbeat", "down"])

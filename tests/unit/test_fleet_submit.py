@@ -114,7 +114,7 @@ def test_jobs_go_where_the_system_s_file_says(placed, tmp_path, sbatch, options,
 def test_what_contradicts_the_system_s_file_is_said(placed, monkeypatch, tmp_path, run_cli, sbatch):
     monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
-    job = slurm.Job("7", "7", 0, 1, 1)
+    job = slurm.SlurmJob("7", "7", 0, 1, 1)
     monkeypatch.setenv("SLURM_JOB_PARTITION", "batch")
     sentence = "n7 does not fit `hostnames` of the system rome (cn[0-9]+$): are these hosts of another kind?"
     partition = "this job is in the partition batch; the hosts of the system rome are in rome"
@@ -271,7 +271,7 @@ def test_a_reservation_is_deleted_once_its_jobs_have_ended(stand_in, tmp_path):
 def test_a_waiting_job_has_slurms_reason(stand_in):
     stand_in("sacct", "echo '7|7|PENDING|0:0|None assigned'")
     stand_in("squeue", "echo '7|ReqNodeNotAvail, UnavailableNodes:n3'")
-    (ended,) = slurm.accounted(["7"])
+    (ended,) = slurm.job_tries(["7"])
     assert ended.text == "job 7 PENDING (it waits: ReqNodeNotAvail, UnavailableNodes:n3)"
 
 
@@ -295,7 +295,7 @@ def test_a_waiting_job_has_slurms_reason(stand_in):
 def test_what_people_write_changes_no_fact_about_a_host(stand_in, line, state, reason):
     stand_in("scontrol", f"echo 'NodeName=n1 Arch=x86_64 {line}'")
     expected = line.partition("Reason=")[2] if reason is None else reason
-    assert slurm.node("n1") == slurm.Node.of("n1", state, expected)
+    assert slurm.node("n1") == slurm.Node.from_state("n1", state, expected)
 
 
 @pytest.fixture

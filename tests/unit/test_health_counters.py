@@ -60,7 +60,7 @@ def test_what_happened_between_two_readings(root):
         ("throttle_events", "package 0"): 7,
         ("throttle_events", "package 1"): 7,
     }
-    assert any(line.startswith("corrected errors: 12 in 0.") and DIMM in line for line in watch.noted())
+    assert any(line.startswith("corrected errors: 12 in 0.") and DIMM in line for line in watch.event_lines())
 
 
 def test_counters_that_begin_again_vanish_or_appear(root):
@@ -111,4 +111,4 @@ def test_a_measurement_has_the_health_of_its_host(root, tmp_path, monkeypatch, c
 
 def test_a_host_that_shows_nothing_has_no_record(tmp_path):
     watch = health.Watch(tmp_path)
-    assert (watch.records(), watch.noted()) == ([], [])
+    assert (watch.records(), watch.event_lines()) == ([], [])

@@ -45,10 +45,10 @@ def test_the_second_waits_for_the_first():
     messages, order = [], []
 
     def second():
-        with host_lock.measuring(messages.append):
+        with host_lock.hold_host(messages.append):
             order.append("second")
 
-    with host_lock.measuring(messages.append):
+    with host_lock.hold_host(messages.append):
         assert messages == []
         waiting = threading.Thread(target=second)
         waiting.start()
@@ -65,10 +65,10 @@ def test_a_command_that_can_share_the_host_says_so_while_it_waits():
     messages = []
 
     def second():
-        with host_lock.holding(messages.append, share_host=False):
+        with host_lock.hold_unless_shared(messages.append, share_host=False):
             pass
 
-    with host_lock.measuring(messages.append):
+    with host_lock.hold_host(messages.append):
         waiting = threading.Thread(target=second)
         waiting.start()
         while not messages and waiting.is_alive():
@@ -76,21 +76,21 @@ def test_a_command_that_can_share_the_host_says_so_while_it_waits():
     waiting.join(20)
     (message,) = messages
     assert "--share-host" in message
-    with host_lock.measuring(messages.append), host_lock.holding(messages.append, share_host=True):
+    with host_lock.hold_host(messages.append), host_lock.hold_unless_shared(messages.append, share_host=True):
         assert len(messages) == 1
 
 
 def test_an_error_lets_go(tmp_path):
-    with pytest.raises(ZeroDivisionError), host_lock.measuring(print):
+    with pytest.raises(ZeroDivisionError), host_lock.hold_host(print):
         raise ZeroDivisionError
-    with host_lock.measuring(pytest.fail):
+    with host_lock.hold_host(pytest.fail):
         pass
 
 
 HOLDER = """\
 import sys, time
 from firsttouch.execution import host_lock as exclusive
-with exclusive.measuring(print, shared="shared" in sys.argv):
+with exclusive.hold_host(print, shared="shared" in sys.argv):
     print("held", flush=True)
     if "go" not in sys.argv:
         time.sleep(60)
@@ -117,7 +117,7 @@ def test_a_killed_holder_lets_go():
         assert line == "held"
         process.kill()
         process.wait()
-    with host_lock.measuring(pytest.fail):
+    with host_lock.hold_host(pytest.fail):
         pass
 
 
@@ -148,7 +148,7 @@ def test_another_user_waits(shared_folder, first):
 def test_runs_for_their_output_share_the_host_and_measurements_do_not():
     with holder("shared") as (_, line):
         assert line == "held"
-        with host_lock.measuring(pytest.fail, shared=True):
+        with host_lock.hold_host(pytest.fail, shared=True):
             pass
         with holder() as (_, other):
             assert other.startswith("waiting for another run")
@@ -162,7 +162,7 @@ def test_runs_for_their_output_share_the_host_and_measurements_do_not():
 def test_what_a_holder_starts_measures_on_its_behalf(before, tmp_path):
     if before == ("env", "-i"):
         before = ("env", "-i", f"FIRSTTOUCH_LOCK={tmp_path}")
-    with host_lock.measuring(pytest.fail), host_lock.no_process_left():
+    with host_lock.hold_host(pytest.fail), host_lock.no_process_left():
         with holder("go", before=before) as (_, line):
             assert line == "held"
         with holder("go", "shared") as (_, line):
@@ -182,7 +182,7 @@ def test_another_host_in_the_same_folder_is_not_waited_for(monkeypatch):
     with holder() as (_, line):
         assert line == "held"
         monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename="another-host"))
-        with host_lock.measuring(pytest.fail):
+        with host_lock.hold_host(pytest.fail):
             pass
 
 
@@ -198,7 +198,7 @@ def test_where_the_lock_is(monkeypatch, tmp_path):
     monkeypatch.setattr(host_lock, "PLACES", (tmp_path / "no", unshared, shared))
     assert host_lock._file() == shared / f"firsttouch-{os.uname().nodename}.lock"
     monkeypatch.setenv("FIRSTTOUCH_LOCK", __file__)
-    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: "), host_lock.measuring(print):
+    with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK: "), host_lock.hold_host(print):
         pass
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_is_removed_while_it_is_waited_for(tmp_path):
             (tmp_path / lock_name()).unlink()
             process.kill()
 
-        with host_lock.measuring(say):
+        with host_lock.hold_host(say):
             assert len(messages) == 1
             assert host_lock._holders(os.open(tmp_path / lock_name(), os.O_RDONLY)) == {os.getpid()}
 
@@ -226,14 +226,14 @@ def test_a_link_of_somebody_else_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / lock_name()).symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"), host_lock.measuring(print):
+    with pytest.raises(OSError, match="symbolic links"), host_lock.hold_host(print):
         pass
     assert victim.read_text() == "precious"
 
 
 def test_a_pipe_of_somebody_else_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / lock_name())
-    with pytest.raises(BadInput, match="not a file"), host_lock.measuring(print):
+    with pytest.raises(BadInput, match="not a file"), host_lock.hold_host(print):
         pass
 
 

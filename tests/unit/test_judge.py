@@ -323,7 +323,7 @@ class TestBlind:
         assert counts > 1
         assert findings.of("n0").verdict == "fail"
         assert undecided_cases(findings, "n0", most=1) == {}
-        keys = {Case.of(r).key for r in most}
+        keys = {Case.from_record(r).key for r in most}
         assert set(undecided_cases(findings_of([r for r in most if number[r.time] < 1]), "n0")) <= keys
 
 

@@ -64,15 +64,15 @@ def test_sizes_that_there_are_not(size):
 
 @pytest.mark.parametrize("bank", range(8))
 def test_threads_fill_the_nearest_nodes_first(bank):
-    pus = programs.filling(OPTERON, bank, 64)
+    pus = programs.nearest_pus(OPTERON, bank, 64)
     node_of = {pu.index: pu.numa_node for pu in OPTERON.pus}
     distances = [OPTERON.distance(node_of[pu], bank) for pu in pus]
     assert distances == sorted(distances)
     assert {node_of[pu] for pu in pus[:8]} == {bank} == {programs.nearest(OPTERON, [bank])}
-    assert programs.filling(OPTERON, bank, 9) == pus[:9]
+    assert programs.nearest_pus(OPTERON, bank, 9) == pus[:9]
     for threads in (0, 65):
         with pytest.raises(BadInput, match=f"{threads} threads: .*64 PUs"):
-            programs.filling(OPTERON, bank, threads)
+            programs.nearest_pus(OPTERON, bank, threads)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_pu_sets_of_hosts_with_many_numa_nodes_are_few(packages, nodes, coun
             of_package = [len({node // nodes for node in group}) for group in sets if len(group) == size]
             assert set(of_package) == {-(-size // nodes)}
     messages = []
-    measure._say_plan(host, sets, host.memory_nodes, profiles.chosen(), messages.append)
+    measure._say_plan(host, sets, host.memory_nodes, profiles.chosen_effort(), messages.append)
     assert messages[0].startswith(f"{len(sets) * packages * nodes:,} placements of {len(sets)} PU-sets and ")
     left_out = [size for size, count in counts.items() if count < math.comb(packages * nodes, size)]
     assert len(messages) == 1 + len(left_out)

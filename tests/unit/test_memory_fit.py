@@ -27,12 +27,12 @@ def on_opteron(opteron):
 
 def test_eight_instances_of_snap_instead_of_two(on_opteron):
     assert max(s.instances for s in on_opteron.scenarios) == 2
-    assert on_opteron.fitting("8x8-bound").name == "8x8-bound+interleaved-index"
-    assert on_opteron.fitting("4x16-local").name == "4x16-local+node-index"
+    assert on_opteron.with_fitting_index("8x8-bound").name == "8x8-bound+interleaved-index"
+    assert on_opteron.with_fitting_index("4x16-local").name == "4x16-local+node-index"
     assert on_opteron.scenario("8x8-bound+shared").instances == 8
     # An option that is not about the index stays.
-    refused = on_opteron.fitting("8x8-bound").with_options(("no-thp",))
-    assert on_opteron.fitting(refused).name == "8x8-bound+no-thp+interleaved-index"
+    refused = on_opteron.with_fitting_index("8x8-bound").with_options(("no-thp",))
+    assert on_opteron.with_fitting_index(refused).name == "8x8-bound+no-thp+interleaved-index"
 
 
 def test_instances_need_room_beside_the_copy(opteron):
@@ -52,7 +52,7 @@ def test_instances_need_room_beside_the_copy(opteron):
 @pytest.mark.parametrize("program", aligners().values(), ids=lambda p: p.name)
 def test_copies_save_memory_only_if_the_program_maps(opteron, program):
     need = program.need(5_000_000_000)
-    saved = need.of(1) - need.of(1, "node")
+    saved = need.bytes_for(1) - need.bytes_for(1, "node")
     assert saved == (need.index_bytes if program.index_mapped or program.index_loaded else 0)
     planned = plan(opteron, need)
     if program.index_mapped:
@@ -61,7 +61,7 @@ def test_copies_save_memory_only_if_the_program_maps(opteron, program):
         with pytest.raises(CannotHere, match=r"memory option shared: "):
             planned.scenario("8x8-bound+shared")
     if not saved:
-        assert not any(planned.fitting(name) for name, _ in planned.infeasible)
+        assert not any(planned.with_fitting_index(name) for name, _ in planned.infeasible)
 
 
 def test_a_program_without_an_index_takes_no_index_option(opteron):

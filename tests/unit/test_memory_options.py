@@ -91,7 +91,7 @@ def test_a_program_inherits_that_huge_pages_are_off():
     def of_child():
         return subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
 
-    with memory_options.inherited(("no-thp",)):
+    with memory_options.inherit_settings(("no-thp",)):
         assert "THP_enabled:\t0" in of_child()
         assert off() == 1
     assert off() == 0
@@ -201,9 +201,9 @@ def test_what_the_kernel_must_show(names, memory, reason):
 
 def test_index_options_are_tried_for_an_aligner_if_they_are_named():
     assert memory_options.of_aligners("thp,node-index,shared") == ("thp", "shared", "node-index")
-    assert memory_options.of_aligners("all") == memory_options.chosen("all")
+    assert memory_options.of_aligners("all") == memory_options.select_options("all")
     with pytest.raises(BadInput, match=r"node-index: .*aligners"):
-        memory_options.chosen("node-index")
+        memory_options.select_options("node-index")
 
 
 def test_options_of_a_scenario_are_those_of_its_placements():

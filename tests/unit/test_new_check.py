@@ -52,7 +52,7 @@ CHECK = "first_touch"
 
 
 def aspect(view):
-    records = view.of(CHECK)
+    records = view.select(CHECK)
     if not records:
         return Aspect(absent=[Absent("Faults of all banks", view.why_absent(CHECK))])
     tables = [Table("Banks with a fault", ("bank",), [("0",)])]
@@ -127,7 +127,7 @@ def test_its_cases_have_names_and_references(records):
     assert [c.title for c in cases] == [f"fault time, bank {bank}, base pages, touch" for bank in (0, 1)]
     learnt = baseline.learnt(samples_table.of_records(records, "s"), Undescribed("s"))
     assert {case.name for case, _ in learnt.not_learnt} == {c.name for c in cases}
-    assert Case.of(records[0]).key == cases[0].key
+    assert Case.from_record(records[0]).key == cases[0].key
 
 
 def test_a_module_whose_check_is_unknown_is_named(new_check, tmp_path, capsys):

@@ -56,7 +56,7 @@ def write_verdict(_, folder):
 
 def write_output(_, folder):
     """Write any output."""
-    with atomic_files.replacing(folder / "output") as partial:
+    with atomic_files.replace(folder / "output") as partial:
         partial.write_text("text")
     return folder / "output"
 
@@ -89,7 +89,7 @@ def test_a_link_of_another_user_is_replaced_and_not_followed(folder, secret, mon
 def test_a_new_file_that_was_exchanged_changes_the_mode_of_no_other_file(folder, secret, exchange):
     (folder / "of-root").touch(0o666)
     (folder / "of-root").chmod(0o666)
-    with atomic_files.replacing(folder / "of-root") as partial:
+    with atomic_files.replace(folder / "of-root") as partial:
         exchange(secret, partial)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     with atomic_files.scratch(folder / "other") as partial:

@@ -263,7 +263,7 @@ def test_other_states_are_other_cases():
         Record(check, metric, "s", "lower", (1.0,), case | ({"index_cache": state} if state else {}))
         for state in ("", "cold", "interleave")
     ]
-    assert len({Case.of(r).key for r in records}) == len(records)
+    assert len({Case.from_record(r).key for r in records}) == len(records)
     (view,) = model.split(records, (), None)
     assert len(view.valid) == len(records)
     datasets = [study.dataset for study in speedups.studies(view)]

@@ -91,7 +91,7 @@ def test_stored_sessions_of_reframe_give_what_its_logs_give(tmp_path):
     records, unread, several = perflogs.read([tmp_path / "results.db"])
     logged, *_ = perflogs.read([tmp_path / "logs"])
     assert (len(records), unread, several) == (3, [], 0)
-    assert [Case.of(r) for r in records] == 3 * [Case.of(logged[0])]
+    assert [Case.from_record(r) for r in records] == 3 * [Case.from_record(logged[0])]
     (triad,) = {(r.check, r.metric, r.value, r.unit, r.better, r.system, r.partition) for r in records}
     assert triad == ("log.Stream", "triad", 90.5, "GB/s", "higher", "lab", "cpu")
     assert {r.parameters["test"] for r in records} == {"%size=2"}

@@ -14,7 +14,7 @@ from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import ScenarioName, name_of, parse_name, plan
-from firsttouch.scenarios.policies import chosen, policies, refusal
+from firsttouch.scenarios.policies import policies, refusal, select_policies
 
 GIB = 2**30
 
@@ -205,7 +205,7 @@ def test_what_is_feasible_fits(topology, index, buffers):
         s.name for s in everything.scenarios
     }
     for scenario in planned.scenarios:
-        each = need.of(scenario.threads)
+        each = need.bytes_for(scenario.threads)
         load = Counter()
         users = Counter(n for p in scenario.placements for n in p.numa_nodes)
         for placement in scenario.placements:
@@ -400,7 +400,7 @@ def test_instances_that_nobody_binds(opteron):
     with pytest.raises(CannotHere, match=r"5 x 16 .*64 PUs"):
         planned.scenario("5x16-unbound")
     assert not any("Unbound" in s.name for s in planned.scenarios)
-    assert all(p.name != "unbound" for p in (*chosen("thesis"), *chosen("all")))
+    assert all(p.name != "unbound" for p in (*select_policies("thesis"), *select_policies("all")))
 
 
 @given(st.integers(1, 999_999), st.integers(1, 999_999), st.sampled_from(list(policies())), st.booleans())

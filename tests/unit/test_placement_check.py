@@ -71,7 +71,7 @@ def test_most_of_a_programs_memory_must_have_been_sampled(peak_mib, file_mib, se
     what.file_resident = min(file_mib, 8990) * MIB
     assert what.to_dict()["seen_share"] == share
     problem = verify(asked(), 2, what)
-    assert (problem == placement_check.unverified(what), bool(problem)) == (True, bool(reason))
+    assert (problem == placement_check.why_unverified(what), bool(problem)) == (True, bool(reason))
     assert reason in problem
     what.pus |= {9}
     assert "threads may run on PUs 9" in verify(asked(), 2, what)
@@ -95,7 +95,7 @@ def test_neither_mapped_files_nor_several_processes_hide_memory(sizes, reason):
     what = observed({0: 256}, modes={"bind:0-1": 256}, largest_peak=300 * MIB)
     for name, mebibytes in sizes.items():
         setattr(what, name, mebibytes * MIB)
-    message = placement_check.unverified(what)
+    message = placement_check.why_unverified(what)
     assert (reason in message, bool(message)) == (True, bool(reason))
 
 
@@ -305,7 +305,7 @@ def test_shared_memory_is_sampled_and_never_taken_for_pages_of_files(proc, file,
         assert sum(what.pages.values()) == 385 + (0 if file == IN_MEMORY else 102_400)
     # What wait4(2) reports at the end.
     what.largest_peak = 403 * MIB
-    message = placement_check.unverified(what)
+    message = placement_check.why_unverified(what)
     assert (reason in message, bool(message)) == (True, bool(reason))
 
 

@@ -45,14 +45,14 @@ def test_their_order_and_an_unknown_one():
 
 
 def test_a_choice_of_them():
-    assert [p.name for p in policies.chosen("thesis")] == ["original", "localalloc", "interleave"]
+    assert [p.name for p in policies.select_policies("thesis")] == ["original", "localalloc", "interleave"]
     listed = [name for name, p in policies.policies().items() if not p.unlisted]
-    assert [p.name for p in policies.chosen("all")] == listed
+    assert [p.name for p in policies.select_policies("all")] == listed
     assert set(policies.policies()) - set(listed) == {"unbound"}
-    assert [p.name for p in policies.chosen("balancing,original,balancing")] == ["balancing", "original"]
+    assert [p.name for p in policies.select_policies("balancing,original,balancing")] == ["balancing", "original"]
     for text in ("", "original,", "thesis,original", "best"):
         with pytest.raises(BadInput, match=r": .*original, "):
-            policies.chosen(text)
+            policies.select_policies(text)
 
 
 @pytest.mark.parametrize("name", list(policies.policies()))
@@ -105,7 +105,7 @@ def test_a_policy_may_need_a_kernel_setting(tmp_path, monkeypatch):
 
 def test_the_thesis_policies_are_not_tried(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [policies.refusal(p, "0") for p in policies.chosen("thesis")] == ["", "", ""]
+    assert [policies.refusal(p, "0") for p in policies.select_policies("thesis")] == ["", "", ""]
 
 
 @pytest.mark.skipif(shutil.which("numactl") is None, reason="numactl is not on PATH")
@@ -113,7 +113,7 @@ def test_real_numactl_and_kernel():
     """The trial of a policy agrees with the policy that the kernel shows, whatever this host supports."""
     nodes = subprocess.run(["numactl", "--show"], capture_output=True, text=True, check=True).stdout
     bank = re.search(r"^membind: (\d+)", nodes, re.MULTILINE)[1]
-    for policy in policies.chosen("all"):
+    for policy in policies.select_policies("all"):
         argv = [
             "numactl",
             *policy.numactl("part", bind="--all", numa_nodes=bank),

@@ -406,7 +406,7 @@ def test_a_signal_while_the_reader_starts_leaves_no_reader(interrupts, monkeypat
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(threading.Thread, "start", interrupted_start)
-    with pytest.raises(KeyboardInterrupt), dealing.reading(Reads()):
+    with pytest.raises(KeyboardInterrupt), dealing.read_pieces(Reads()):
         pass
     assert [thread.is_alive() for thread in threads] == [False]
 
@@ -483,7 +483,7 @@ def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, p
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not on PATH")
 def test_a_program_whose_launcher_died_before_it_was_guarded_does_not_start(tmp_path):
-    argv = child_process.guarded(["touch", str(tmp_path / "started")])
+    argv = child_process.guarded_argv(["touch", str(tmp_path / "started")])
     subprocess.run(["sh", "-c", '"$@"; :', "sh", *argv], check=True)  # another parent than this process
     assert not (tmp_path / "started").exists()
     subprocess.run(argv, check=True)
@@ -546,7 +546,7 @@ def test_a_child_is_followed_to_its_end():
 
 
 def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
-    monkeypatch.setattr(child_process, "guarded", list)
+    monkeypatch.setattr(child_process, "guarded_argv", list)
     with pytest.raises(RunFailed, match=r"absent .*: No such file"), child_process.child(["absent"]):
         pass
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from firsttouch.execution.progress import Steps, coloured, live
+from firsttouch.execution.progress import Steps, colour_verdicts, live
 
 PROGRAM = """if True:
     from firsttouch.execution import progress
@@ -18,8 +18,8 @@ PROGRAM = """if True:
         progress.say("  first: done [" + steps.end() + "]")
         steps.begin("second", 1)
         steps.end()
-    print(progress.coloured("verdict n1 fail: 1 of 2 pass"))
-    print(progress.fitted("w" * 61 + chr(10) + "v" * 60))
+    print(progress.colour_verdicts("verdict n1 fail: 1 of 2 pass"))
+    print(progress.fit_to_terminal("w" * 61 + chr(10) + "v" * 60))
     print(progress.wrapped("a sentence " * 9, 2))
     print(progress.tabular([("n1", 0.25, "a reason " * 9), ("n2", 12, None)], ("host", "loss", "why")))
     """
@@ -90,7 +90,7 @@ def test_a_log_has_no_live_line_and_no_colour(capsys):
     with Steps() as steps:
         steps.begin("first", 3)
         assert steps.end().startswith("1/3, about ")
-    assert coloured("verdict n1 fail: x") == "verdict n1 fail: x"
+    assert colour_verdicts("verdict n1 fail: x") == "verdict n1 fail: x"
     assert capsys.readouterr() == ("", "")
 
 

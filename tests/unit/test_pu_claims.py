@@ -48,7 +48,7 @@ def claim(name, messages=None):
             raise CannotHere("too few")
         return scenario_of(name, free)
 
-    return pu_claims.claimed(scenario_of(name), avoiding, [].append if messages is None else messages.append)
+    return pu_claims.claim_pus(scenario_of(name), avoiding, [].append if messages is None else messages.append)
 
 
 def claims(folder):

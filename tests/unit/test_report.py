@@ -182,7 +182,7 @@ def test_a_ticket_names_a_metric_as_verdicts_do(tmp_path: Path) -> None:
     summary, page, _ = built_report(tmp_path, records, references=lambda _: order)
     ticket = (tmp_path / "summary.md").read_text()
     (view,) = [view for view, _ in summary.hosts]
-    titles = {Case.of(r).title_of_metric for r in view.valid}
+    titles = {Case.from_record(r).title_of_metric for r in view.valid}
     for _, lines in summary.hosts:
         for line in lines:
             assert line.label.split(",")[0] in titles

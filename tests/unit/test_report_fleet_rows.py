@@ -4,7 +4,7 @@
 import pytest
 from msgspec.structs import replace
 
-from firsttouch.judge.comparison import Change, Comparison, Host
+from firsttouch.judge.comparison import Comparison, Host, MetricChange
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case
 from firsttouch.report.fleet import comparison
@@ -15,7 +15,7 @@ def case(metric="copy_bandwidth", better="higher", **parameters):
 
 
 def change(word, size, low, high, *, better="higher", **parameters):
-    return Change(case(better=better, **parameters), 20, 10.0, 10 * (1 + size), size, low, high, (), word)
+    return MetricChange(case(better=better, **parameters), 20, 10.0, 10 * (1 + size), size, low, high, (), word)
 
 
 def test_hosts_are_sorted_as_people_count():

@@ -77,7 +77,7 @@ def test_a_card_names_low_parts_first_and_counts_the_others(parts, advice):
     low = [expectation(part, "low") for part in parts]
     unknown = [expectation(f"memory of bank {bank}", "unknown", "bandwidth") for bank in range(2)]
     verdict = HostVerdict("n1", "s", (), 0, (), expected=(*unknown, *low))
-    text = verdicts.answered(verdict)
+    text = verdicts.part_answers(verdict)
     assert text.count(", low") == 3
     assert ", unknown" not in text
     assert "And 2 more." in text
@@ -86,7 +86,7 @@ def test_a_card_names_low_parts_first_and_counts_the_others(parts, advice):
 
 def test_parts_with_one_reason_are_one_sentence():
     parts = [Expectation(f"memory of bank {n}", "bandwidth", "unknown", "no rate", needs="root") for n in range(8)]
-    text = verdicts.answered(HostVerdict("n1", "s", (), 0, (), expected=tuple(parts)))
+    text = verdicts.part_answers(HostVerdict("n1", "s", (), 0, (), expected=tuple(parts)))
     assert text == "Memory of bank 0: bandwidth, unknown: no rate, and 7 more."
 
 

@@ -190,7 +190,7 @@ def test_what_is_no_sam_is_named(tmp_path, block, records, end, at):
 
 
 def kept(*lines, mates=1):
-    return list(sam.settled(lines, mates))
+    return list(sam.unambiguous_fields(lines, mates))
 
 
 SURE = b"r1\t99\tchr1\t7\t60\t4M\t=\t99\t100\tACGT\tIIII\tAS:i:4\tXA:Z:x\n"
@@ -214,7 +214,7 @@ def test_what_settled_leaves_out():
 
 def test_scores_only_leaves_out_qualities_and_positions_of_all_reads():
     def scored(line):
-        return list(sam.settled([line], 1, scores_only=True))
+        return list(sam.unambiguous_fields([line], 1, scores_only=True))
 
     elsewhere = SURE.replace(b"\tchr1\t7\t60\t", b"\tchr2\t8\t2\t")
     assert scored(SURE) == scored(elsewhere) != scored(elsewhere.replace(b"AS:i:4", b"AS:i:3"))

@@ -147,7 +147,7 @@ def test_a_binding_is_told_from_the_cpuset():
 def test_ranks_that_mpirun_binds_to_few_or_the_same_pus_are_named(opteron, monkeypatch):
     def crowded(pus, usable=range(64), *, count=2, is_rank=True):
         monkeypatch.setattr(Task, "_of_launcher", lambda *_: frozenset(usable))
-        return Task(0, count, 4, 8, None, is_rank=is_rank).crowded(replace(opteron, allowed_pus=frozenset(pus)))
+        return Task(0, count, 4, 8, None, is_rank=is_rank).crowding(replace(opteron, allowed_pus=frozenset(pus)))
 
     assert crowded({0}) == (
         "mpirun has bound rank 4 to PU 0, and has 64 PUs for 2 ranks: mpirun --bind-to none lets firsttouch "

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from factories import caches
 from factories.installation import PIP
 from factories.processes import write_program
-from firsttouch.records.file_lock import locked
+from firsttouch.records.file_lock import lock_file
 
 HERE = Path(__file__).parent
 #: Maven's plugin that copies a program and all that it needs into a folder.
@@ -94,7 +94,7 @@ def _installed(name: str, pins: list[Path], install: Callable[[Path], None]) -> 
     digest = hashlib.sha256("".join([sys.version, *(file.read_text() for file in pins)]).encode()).hexdigest()
     folder = caches.folder("engines") / f"{name}-{digest[:16]}"
     complete = folder / "complete"
-    with locked(folder.parent / "lock"):
+    with lock_file(folder.parent / "lock"):
         if not complete.exists():
             # A virtual environment contains its own path, so it cannot be made elsewhere and renamed.
             shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from firsttouch.advice import advice_text, auto, saved
 from firsttouch.advice.aligner_inputs import Inputs
-from firsttouch.advice.comparison import Comparison, compare
+from firsttouch.advice.comparison import ProgramComparison, compare
 from firsttouch.advice.costs import candidates, default, index_banks, interval, latency_ratio
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.trials import advise
@@ -27,7 +27,7 @@ from firsttouch.genomics import launch
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.host.topology import load
 from firsttouch.scenarios.memory_fit import Need
-from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
+from firsttouch.scenarios.memory_options import combinations, of_aligners, select_options
 from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
 
 Say = Callable[[str], None]
@@ -87,7 +87,7 @@ def of_aligner(
     work = launch.prepare(
         aligner, asked.index, asked.files, asked.batch_bases, interleaved=asked.interleaved, say=say
     )
-    with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
+    with host_lock.hold_unless_shared(say, share_host=choices.share_host), host_lock.no_process_left():
         advice = advise(work, planned.scenarios, expected, budget, default=usual, say=say)
         document = advice_text.document(advice, usual, planned.infeasible, refused)
         for line in advice_text.lines(document):
@@ -104,13 +104,13 @@ def of_aligner(
 def of_command(command: UserCommand, choices: Choices, budget: float, *, say: Say) -> Document:
     """Try scenarios on the first reads of a user's *command*, which ``firsttouch run -- COMMAND`` then follows."""
     if command.index is None:
-        raise BadInput(f"the command names no index: {command.described()}")
+        raise BadInput(f"the command names no index: {command.as_typed()}")
     host = load()
     need = command.aligner.need(command.aligner.index_bytes(command.index))
     threads = min(choices.threads or command.threads, host.usable_pu_count)
     planned = replace(choices, threads=threads).planned(need)
     choosing = auto.Auto(command, host, planned, budget, options=choices.options, say=say)
-    with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
+    with host_lock.hold_unless_shared(say, share_host=choices.share_host), host_lock.no_process_left():
         document = choosing.advise(say, strict=False)
     for line in advice_text.lines(document):
         say(line)
@@ -129,7 +129,7 @@ def of_program(
 
     *timeout* is the most seconds of a run.
     """
-    sets, refused = combinations(chosen(choices.options), program[0])
+    sets, refused = combinations(select_options(choices.options), program[0])
     planned, expected, _ = _offered(choices, None, 0, sets)
     threads = max(s.threads for s in planned.scenarios if s.instances == 1)
     numbers = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == threads]
@@ -139,7 +139,7 @@ def of_program(
     usual = default(scenarios)
     part = Prior(expected.mean[numbers], expected.covariance[numbers][:, numbers])
     words = with_threads(program, threads)
-    with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
+    with host_lock.hold_unless_shared(say, share_host=choices.share_host), host_lock.no_process_left():
         began = time.monotonic()
         result = compare(words, scenarios, part, usual=usual, rounds=rounds, timeout=timeout, say=say)
         spent = time.monotonic() - began
@@ -173,7 +173,7 @@ def of_program(
     return document
 
 
-def _row(result: Comparison, number: int, usual: int) -> Document:
+def _row(result: ProgramComparison, number: int, usual: int) -> Document:
     """Return the JSON object of a scenario of a program."""
     own = result.costs[number]
     memory = result.memory.get(number)

@@ -16,7 +16,7 @@ from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
-from firsttouch.genomics.command_line import check_own_outputs, extended, named_files, programs
+from firsttouch.genomics.command_line import check_own_outputs, named_files, programs, with_options
 
 #: Aligners keep the batch's size in a C int.
 _MOST = (1 << 31) - 1
@@ -41,7 +41,7 @@ class InputRequest(Struct, frozen=True):
     @property
     def with_options(self) -> Aligner:
         """The aligner with the user's own options; raises BadInput."""
-        return extended(aligners.aligner(self.aligner), self.program)
+        return with_options(aligners.aligner(self.aligner), self.program)
 
     def inputs(self) -> Inputs:
         """Return the input, which is there; builds a dataset's index if necessary. Raises BadInput or Missing."""
@@ -67,7 +67,7 @@ class InputRequest(Struct, frozen=True):
         data = fetch.get(self.dataset)
         if not data.reads:
             raise BadInput(f"dataset '{data.name}' is a reference without reads")
-        prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
+        prefix = aligners.get_index(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
         return Inputs(
             aligner,
             prefix,

@@ -25,7 +25,7 @@ from firsttouch.genomics.division import least_bytes
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
-from firsttouch.scenarios.memory_options import Kind, chosen, combinations, of_aligners
+from firsttouch.scenarios.memory_options import Kind, combinations, of_aligners, select_options
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
@@ -40,7 +40,7 @@ _MOST_BASES = 4
 _TEXT_BASES, _PACKED_BASES = 0.45, 2.0
 
 
-class Choice(Struct, frozen=True):
+class ChosenScenario(Struct, frozen=True):
     """The *scenario* to run, and in words why. *advised*: it is that of saved advice or of trials."""
 
     scenario: Scenario
@@ -70,7 +70,7 @@ class Auto(Struct, frozen=True, dict=True):
         """Check that the command may run as it is."""
         default(self.planned.scenarios)
 
-    def choose(self) -> Choice:
+    def choose(self) -> ChosenScenario:
         """Return the scenario of saved advice, else of trials, which are saved, else the command as it is."""
         usual = self.planned.scenarios[default(self.planned.scenarios)]
         try:
@@ -80,9 +80,9 @@ class Auto(Struct, frozen=True, dict=True):
                 raise _AsItIs(self.command.whole)
             return self._tried()
         except (FirstTouchError, OSError) as error:
-            return Choice(usual, f"your command as it is: {error}", advised=False)
+            return ChosenScenario(usual, f"your command as it is: {error}", advised=False)
 
-    def _saved(self) -> Choice | None:
+    def _saved(self) -> ChosenScenario | None:
         advice = saved.lookup(self.key, self.say)
         if advice is None:
             return None
@@ -96,11 +96,11 @@ class Auto(Struct, frozen=True, dict=True):
             self.say(f"the advice of {advice.time[:10]} is not followed: {reason}")
             return None
         self._check_batches(scenario)
-        if left_out := set(scenario.options).difference(chosen(self.options, get_args(Kind))):
+        if left_out := set(scenario.options).difference(select_options(self.options, get_args(Kind))):
             names = " and ".join(sorted(left_out))
             self.say(f"the advice of {advice.time[:10]} is not followed: --options leaves out {names}")
             return None
-        return Choice(scenario, f"as advised on {advice.time[:10]}")
+        return ChosenScenario(scenario, f"as advised on {advice.time[:10]}")
 
     @functools.cached_property
     def _offered(self) -> tuple[Plan, dict[str, str]]:
@@ -108,7 +108,7 @@ class Auto(Struct, frozen=True, dict=True):
         sets, refused = combinations(of_aligners(self.options), self.command.words[0])
         return self.planned.with_each(sets), refused
 
-    def _tried(self) -> Choice:
+    def _tried(self) -> ChosenScenario:
         if len(self._offered[0].scenarios) == 1:
             raise _AsItIs("there is no other scenario on this host")
         if not self.budget:
@@ -122,7 +122,9 @@ class Auto(Struct, frozen=True, dict=True):
         gain = document["gain"] if document["clear"] else None
         times = f", {gain['expected']:.2f} times as fast as without" if gain else ""
         trials = sum(row["trials"] for row in document["scenarios"])
-        return Choice(recommended, f"after {trials} trials in {document['budget']['spent_s']:.1f} s{times}")
+        return ChosenScenario(
+            recommended, f"after {trials} trials in {document['budget']['spent_s']:.1f} s{times}"
+        )
 
     def _check_size(self) -> None:
         """Raise if the whole run is too short for any trial, however few bytes a base has in its files."""

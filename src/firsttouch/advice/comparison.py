@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct, field
 
-from firsttouch.advice.findings import Findings
+from firsttouch.advice.findings import OptionFindings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
 from firsttouch.execution.jobs import Job, Outcome
@@ -40,7 +40,7 @@ KEPT = 3
 NOISE = (0.05, 2.0)
 
 
-class Comparison(Struct):
+class ProgramComparison(Struct):
     """Costs of a program under *scenarios* of one instance: times (s), or energies (J).
 
     *best* is the number of the recommended one. *clear*: it costs less than the default run at a level of 90 %.
@@ -73,7 +73,7 @@ def compare(
     rounds: int,
     timeout: float | None,
     say: Callable[[str], None],
-) -> Comparison:
+) -> ProgramComparison:
     """Run *argv* under *scenarios* in *rounds* rounds, discard its output, and return the costs and the choice.
 
     The output goes into a pipe, as some programs do less for a standard output that is /dev/null.
@@ -81,7 +81,7 @@ def compare(
     *usual* is the number of the default run. A run whose placement or memory options did not hold does not count.
     Raises RunFailed if the program fails, or if no placement holds.
     """
-    with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder, discarding() as out:
+    with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder, discard_output() as out:
 
         def run(scenario: Scenario, left: int) -> Outcome:
             job = Job(argv, out, Path(folder) / "err", scenario.placements[0])
@@ -95,7 +95,7 @@ def compare(
 
 
 @contextlib.contextmanager
-def discarding() -> Iterator[Path]:
+def discard_output() -> Iterator[Path]:
     """Yield a file, a pipe, whose content is discarded as it is written."""
     stop = StopRequest()
     reading, writing = os.pipe()
@@ -136,10 +136,10 @@ class _Rounds:
         self._rounds: list[list[int]] = [[] for _ in scenarios]
         self._turn = 0
         self.misplaced: list[list[str]] = [[] for _ in scenarios]
-        self.options = Findings([s.options for s in scenarios])
+        self.options = OptionFindings([s.options for s in scenarios])
         self.runs = 0
 
-    def all(self, rounds: int) -> Comparison:
+    def all(self, rounds: int) -> ProgramComparison:
         """Run all rounds."""
         # The first run reads the program and its files from the disk.
         self._once(self.usual, rounds * (1 + KEPT))
@@ -167,7 +167,7 @@ class _Rounds:
         best = self._best()
         belief = self._belief()
         clear = best != self.usual or not self.costs[self.usual]
-        return Comparison(
+        return ProgramComparison(
             tuple(self.scenarios),
             tuple(map(tuple, self.costs)),
             belief,

@@ -49,7 +49,7 @@ LEAST_SECONDS = 0.5
 MEMORY_BOUND = 0.5
 
 
-class Candidate(Struct, frozen=True):
+class ModelledScenario(Struct, frozen=True):
     """A scenario as the model sees it.
 
     *spread*: each instance's data lie evenly on its banks, not where they were first touched. *banks* is the
@@ -91,7 +91,7 @@ class Features(NamedTuple):
     fewer: float
 
 
-def features_of(candidates: Sequence[Candidate], index_banks: float) -> list[Features]:
+def features_of(candidates: Sequence[ModelledScenario], index_banks: float) -> list[Features]:
     """Return the features of *candidates* for an index that fills *index_banks* banks (1.5: one and a half)."""
     most = max(c.total for c in candidates)
     rows = []
@@ -133,12 +133,12 @@ def latency_ratio(host: Topology) -> float | None:
     return statistics.mean(remote) if remote else None
 
 
-def candidates(scenarios: Sequence[Scenario]) -> list[Candidate]:
+def candidates(scenarios: Sequence[Scenario]) -> list[ModelledScenario]:
     """Return the candidates of *scenarios*, in their order."""
     return [_candidate(s) for s in scenarios]
 
 
-def _candidate(scenario: Scenario) -> Candidate:
+def _candidate(scenario: Scenario) -> ModelledScenario:
     first = scenario.placements[0]
     users = Counter(n for p in scenario.placements for n in p.numa_nodes)
     banks, sharing = len(first.numa_nodes), statistics.mean(users.values())
@@ -151,7 +151,7 @@ def _candidate(scenario: Scenario) -> Candidate:
         # Most accesses are to the index, which all instances share.
         banks, sharing, copies = len(users), scenario.instances, 1
         spread = spread or index.copies == "all"
-    return Candidate(
+    return ModelledScenario(
         scenario.name,
         scenario.instances,
         scenario.threads,

@@ -47,7 +47,7 @@ def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> s
     return ""
 
 
-class Findings:
+class OptionFindings:
     """What runs showed about the memory options of scenarios, whose *sets* of options are numbered.
 
     *memory* is that of the last valid run of each scenario. *needless* has the reason why one without a valid run

@@ -31,7 +31,7 @@ from firsttouch.advice.costs import (
     OWN_OPTIONS,
     SAME_INSTANCES,
     SAME_POLICY,
-    Candidate,
+    ModelledScenario,
     features_of,
     interval,
     weights_of,
@@ -62,7 +62,7 @@ class Prior(Struct, frozen=True):
     covariance: Floats
 
 
-def prior(candidates: Sequence[Candidate], index_banks: float, latency_ratio: float | None = None) -> Prior:
+def prior(candidates: Sequence[ModelledScenario], index_banks: float, latency_ratio: float | None = None) -> Prior:
     """Return the prior of *candidates* for an index that fills *index_banks* banks (1.5: one and a half)."""
     features = np.array(features_of(candidates, index_banks))
     weights = np.array(weights_of(index_banks, latency_ratio))
@@ -74,7 +74,7 @@ def prior(candidates: Sequence[Candidate], index_banks: float, latency_ratio: fl
     return Prior(features @ weights[:, 0] + mean, covariance + of_options)
 
 
-def _options(candidates: Sequence[Candidate]) -> tuple[Floats, Floats]:
+def _options(candidates: Sequence[ModelledScenario]) -> tuple[Floats, Floats]:
     """Return mean (m) and covariance (m x m) of what memory options add to the log times."""
     names = sorted({name for c in candidates for name in c.options})
     effects = np.array([OPTION[option(name).kind] for name in names]).reshape(-1, 2)

@@ -76,7 +76,7 @@ class Key(Struct, frozen=True):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def described(host: Topology) -> str:
+def describe_host(host: Topology) -> str:
     """Return a host as text: its processor, and of each NUMA node the PUs and cores to be used and the memory.
 
     Two jobs with equal parts of equal hosts have the same text, whatever the numbers of their PUs are.
@@ -101,7 +101,7 @@ def _about(memory_bytes: int) -> int:
 def of_program(host: Topology, words: Sequence[str], threads: int) -> Key:
     """Return the key of any program, called by *words*."""
     own = [_without_data(word) for word in words[1:]]
-    return Key(described(host), Path(words[0]).name, threads, tuple(word for word in own if word))
+    return Key(describe_host(host), Path(words[0]).name, threads, tuple(word for word in own if word))
 
 
 def _without_data(word: str) -> str:
@@ -140,7 +140,7 @@ def of_command(host: Topology, command: UserCommand, threads: int) -> Key:
     It is that of the aligner with the same own options. Raises BadInput or Missing without its index.
     """
     if command.index is None:
-        raise BadInput(f"the index is unknown: {command.described()}")
+        raise BadInput(f"the index is unknown: {command.as_typed()}")
     items = [a for a in command.arguments.items if a.name and not a.role]
     return _of_aligner(host, command.aligner, command.index, items, threads=threads, mates=command.mates)
 
@@ -155,7 +155,7 @@ def _of_aligner(
         if (values or not argument.values) and not _READ_GROUP_OPTION.match(argument.name)
     )
     name = f"{index.name}, {aligner.index_bytes(index)} bytes"
-    return Key(described(host), aligner.name, threads, tuple(own), aligner.version(), name, mates)
+    return Key(describe_host(host), aligner.name, threads, tuple(own), aligner.version(), name, mates)
 
 
 # ----------------------------------------------------------------------
@@ -214,7 +214,7 @@ def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[s
     text = json.dumps(Saved(key, scenario, gain, now, details).to_dict(), indent=2) + "\n"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_files.replacing(file) as partial:
+        with atomic_files.replace(file) as partial:
             partial.write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadInput(f"the advice cannot be saved: {error.strerror}", file=file) from error
@@ -241,7 +241,9 @@ def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
         return None
 
 
-def advised(host: Topology, words: Sequence[str], threads: int | None, say: Callable[[str], None]) -> Scenario:
+def advised_scenario(
+    host: Topology, words: Sequence[str], threads: int | None, say: Callable[[str], None]
+) -> Scenario:
     """Return the scenario of one instance that was advised for a program, else that without a policy.
 
     *threads* are those of the program (None: all usable PUs); *say* gets which scenario it is, and why.

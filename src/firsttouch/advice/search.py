@@ -36,7 +36,7 @@ _WEIGHTS = np.exp(-(_POINTS**2) / 2) / np.exp(-(_POINTS**2) / 2).sum()
 Stop = Literal["settled", "budget", "alone"]
 
 
-class Outcome(Struct, frozen=True):
+class SearchResult(Struct, frozen=True):
     """The result of a search: the posterior, the trials of each candidate, and why the search stopped.
 
     *stop*: ``settled``, no trial is worth its cost; ``budget``, no such trial fits the budget; ``alone``, one
@@ -68,7 +68,7 @@ def search(
     out: Collection[int] = (),
     spent: Callable[[Sequence[Sequence[Trial]]], float] | None = None,
     on_update: Callable[[Belief], None] | None = None,
-) -> Outcome:
+) -> SearchResult:
     """Spend the budget on trials and return the posterior.
 
     *run* makes a trial of a candidate; None drops the candidate (it failed, or its placement did not hold).
@@ -95,7 +95,7 @@ def search(
                 # One lucky trial must not decide, and the first trial shows that a second one costs little.
                 chosen = belief.best
             else:
-                return Outcome(belief, tuple(map(tuple, times)), choice)
+                return SearchResult(belief, tuple(map(tuple, times)), choice)
         trial = run(chosen)
         if trial is None:
             failed.add(chosen)

@@ -23,14 +23,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST, Z90, interval
-from firsttouch.advice.findings import Findings
+from firsttouch.advice.findings import OptionFindings
 from firsttouch.advice.posterior import LEAST_WORK, NOISE, Belief, Load, Prior, Trial, update
 from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
 from firsttouch.execution.progress import live
 from firsttouch.genomics import fastq, launch
-from firsttouch.genomics.division import Part, parts_between
+from firsttouch.genomics.division import InputPart, parts_between
 from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.genomics.sources import mate_lines
@@ -84,7 +84,7 @@ def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
     return gzip.GzipFile(name, "wb", compresslevel=1) if packed else name.open("wb")
 
 
-def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
+def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[InputPart, int]]:
     """Yield the parts of the input in which pieces begin, and how many records to take of each."""
     last = len(whole.batches.records) - 1
     if whole.layouts[0].file.gzipped:
@@ -135,7 +135,7 @@ class Advice(Struct):
     *belief* is None without any trial; *dropped* has the reason why a scenario was dropped, and *needless* why one
     needs no trial. *memory* is that of the last trial of a scenario. *budget* is a part of
     the whole run, *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is that of
-    :class:`firsttouch.advice.search.Outcome`, or ``short``: the reads are too few for any trial.
+    :class:`firsttouch.advice.search.SearchResult`, or ``short``: the reads are too few for any trial.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -210,7 +210,7 @@ class Trials:
         self._samples: dict[float, Sample] = {}
         self._works: dict[tuple[float, int], Work] = {}
         self.dropped: dict[int, str] = {}
-        self.options = Findings([s.options for s in scenarios])
+        self.options = OptionFindings([s.options for s in scenarios])
         if len({node for s in scenarios for p in s.placements for node in p.numa_nodes}) == 1:
             # On such a host policies change nothing.
             different = set(map(id, distinct(scenarios)))
@@ -253,7 +253,7 @@ class Trials:
             raise OutOfTime
         return left
 
-    def _learn(self, result: launch.Result, fraction: float) -> None:
+    def _learn(self, result: launch.ScenarioRun, fraction: float) -> None:
         """Estimate the whole run by one trial, whose instances began to read when their index was loaded."""
         if self._strict:
             whole = result.seconds - result.aligning + result.aligning / fraction
@@ -307,7 +307,7 @@ class Trials:
         return self._works[fraction, instances], sample.fraction * self.part
 
 
-def _memories(result: launch.Result) -> Iterator[Memory]:
+def _memories(result: launch.ScenarioRun) -> Iterator[Memory]:
     return (outcome.observed.memory for step in result.steps for outcome in step)
 
 
@@ -423,7 +423,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         trials.options.needless,
         trials.options.memory,
         trials.bases,
-        gains.of(best, default),
+        gains.interval(best, default),
     )
 
 
@@ -439,7 +439,7 @@ class _Gains:
         expected = update(prior, times, Load(load.seconds), CONFIRMED_NOISE)
         self._beliefs = [expected, *(update(prior, times, Load(seconds), CONFIRMED_NOISE) for seconds in loads)]
 
-    def of(self, fast: int, slow: int) -> dict[str, float]:
+    def interval(self, fast: int, slow: int) -> dict[str, float]:
         """Return how many times as fast one scenario is as another, with the 90 % interval."""
         gains = [interval(*belief.ratio(slow, fast)) for belief in self._beliefs]
         bounds = {"low": min(gain["low"] for gain in gains), "high": max(gain["high"] for gain in gains)}

@@ -186,4 +186,4 @@ def system() -> System:
 @functools.cache
 def cases() -> Cases:
     """Return the cases of the system that ReFrame was started for."""
-    return Cases(topology_of(system().facts), profiles.chosen())
+    return Cases(topology_of(system().facts), profiles.chosen_effort())

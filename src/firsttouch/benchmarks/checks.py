@@ -168,7 +168,7 @@ class FirstTouchCheck(OneHost):
         """Set the command line. The partition's environment names system and partition for the records."""
         again: list[str] = []
         if self.repetitions:
-            again = ["--repetitions", str(cases().effort.allowed(self.repetitions))]
+            again = ["--repetitions", str(cases().effort.limit(self.repetitions))]
         self.executable_opts = [*self.command, *again, "--records", "records.jsonl"]
 
     @run_before("run")

@@ -68,7 +68,7 @@ def describe(record: Record) -> str:
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure pairs of PUs, with the line on the bank nearest to the first of them unless banks are given."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
-    options = [f"--pairs={profiles.chosen().pairs}"]
+    options = [f"--pairs={profiles.chosen_effort().pairs}"]
     options += programs.place(host, nodes, asked.banks or ())
     matrix: list[Record] = []
     for records in run(asked, options, say):

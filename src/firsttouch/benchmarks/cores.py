@@ -30,11 +30,11 @@ SUSTAINED = "sustained_clock"
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     where = programs.place(host, asked.pu_nodes or (), ())
     if asked.sustain is None:
-        return measured(where, say)
-    return measured([*where, f"--sustain={asked.sustain:g}"], say, small=())
+        return probe_records(where, say)
+    return probe_records([*where, f"--sustain={asked.sustain:g}"], say, small=())
 
 
-def measured(
+def probe_records(
     options: Sequence[str], say: probe.Say, *, small: Sequence[str] | None = None
 ) -> Iterator[list[Record]]:
     """Yield the records of a run of the probe; *small* as of :func:`run`."""

@@ -22,10 +22,10 @@ ANSWERS, WORDS = "wrong_answers", "wrong_words"
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Run all works that this host has instructions for on the PUs, and patterns in the banks."""
     where = programs.place(host, asked.pu_nodes or (), asked.banks or ())
-    return measured([f"--seconds={profiles.chosen().correctness_seconds:g}", *where], say)
+    return probe_records([f"--seconds={profiles.chosen_effort().correctness_seconds:g}", *where], say)
 
 
-def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
+def probe_records(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
     """Yield the records of a run of the probe. Those of answers have no bank: they are of the PUs."""
     for records in run(AspectRequest(CHECK), options, say):
         yield [programs.without_bank(r) if r.metric == ANSWERS else r for r in records]

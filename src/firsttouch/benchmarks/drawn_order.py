@@ -3,7 +3,7 @@
 
 Of 1,198 memory configurations 1,042 change significantly with the order of the tests, by 8 % in the mean
 (D. Duplyakin et al., Avoiding the Ordering Trap in Systems Performance Measurement, USENIX ATC 2023). Whatever
-measures several cases takes them from :func:`drawn`. The probe draws by the same seed what it measures in one run.
+measures several cases takes them from :func:`shuffle`. The probe orders its measurements by the same seed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def of_round(number: int, host: str = "") -> int:
     return first if not number and not host else random.Random(f"{first} {host} {number}").randint(1, MOST)  # noqa: S311
 
 
-def drawn(items: Iterable[T], by: int | None = None) -> list[T]:
+def shuffle(items: Iterable[T], by: int | None = None) -> list[T]:
     """Return *items* in the order that a seed draws, by default that of this process."""
     listed = list(items)
     return random.Random(seed() if by is None else by).sample(listed, len(listed))  # noqa: S311

@@ -45,7 +45,7 @@ class Watch:
             software=software(),
         )
 
-    def noted(self) -> list[str]:
+    def event_lines(self) -> list[str]:
         """Return a line for each counter that has counted: ``corrected errors: 3 in 12.0 s (DIMM_A1)``."""
         return [
             f"{counter.metric.replace('_', ' ')}: {count} in {self._seconds:.1f} s ({counter.module})"

@@ -31,7 +31,7 @@ def records(root: Path = Path("/")) -> Iterator[Record]:
 
 def _huge_pages(root: Path) -> float | None:
     """Return 0 if transparent huge pages are never used, 1 if programs ask for them, 2 if always."""
-    return _HUGE.get(kernel_files.chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"))
+    return _HUGE.get(kernel_files.bracketed_word(root / "sys/kernel/mm/transparent_hugepage/enabled"))
 
 
 def _frequency(root: Path) -> float | None:

@@ -103,13 +103,13 @@ def _curve(record: Record) -> str:
 
 def _loaded(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure all curves in one run of the probe, which takes the memory of all banks once."""
-    cases = Cases(host, profiles.chosen())
+    cases = Cases(host, profiles.chosen_effort())
     nodes = list(asked.pu_nodes or cases.pu_nodes())
     banks = list(asked.banks or host.memory_nodes)
     if not asked.banks and not asked.pu_nodes and len(nodes) < len(host.cpu_nodes):
         banks = sorted({programs.nearest(host, (node,)) for node in nodes})  # none of the other NUMA nodes'
     where = programs.place(host, nodes, banks)
-    shares = ",".join(f"{share:g}" for share in profiles.chosen().read_shares)
+    shares = ",".join(f"{share:g}" for share in profiles.chosen_effort().read_shares)
     yield from run(asked, [*where, f"--read-shares={shares}"], say)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.measure import LEAST, AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
@@ -42,7 +42,7 @@ def runs(threads: Sequence[int], effort: Effort) -> Iterator[list[str]]:
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure all locks and ways to parse, by numbers of threads, and by batch sizes with the most threads."""
-    effort = profiles.chosen()
+    effort = profiles.chosen_effort()
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
     pus = len(programs.pus_of(host, nodes))
     where = programs.place(host, nodes, asked.banks or ())
@@ -51,7 +51,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
         raise BadInput(
             f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {pus} PUs for this process"
         )
-    for options in drawn(runs(threads, effort)):
+    for options in shuffle(runs(threads, effort)):
         # Time matters more than precision: there are hundreds of cases on a large host.
         yield from run(asked, [*where, *options], say, most=LEAST)
 

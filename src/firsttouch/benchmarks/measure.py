@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks import drawn_order, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.benchmarks.programs import Nodes
-from firsttouch.benchmarks.recording import recording
+from firsttouch.benchmarks.recording import hold_and_record
 from firsttouch.errors import BadInput, none_such
 from firsttouch.host import configuration, emulation, memory_modules
 from firsttouch.host.cpusets import format_list
@@ -179,7 +179,7 @@ def measure_aspect(
     They are appended to *file* as they come. Raises BadInput before anything is measured.
     """
     measured: list[Record] = []
-    with recording(file, share_host=share_host, watched=asked.aspect != "topology", say=say) as keep:
+    with hold_and_record(file, share_host=share_host, watched=asked.aspect != "topology", say=say) as keep:
         for records in measure(load(), asked, say=say):
             measured.extend(records)
             keep(records)
@@ -195,7 +195,7 @@ def spread(measured: Sequence[Record]) -> Iterator[str]:
     text = f"{widest.spread:.1%}"
     if len(repeated) > 1:
         median = statistics.median(r.spread for r in repeated)
-        text = f"median {median:.1%}, widest {text} ({Case.of(widest).title})"
+        text = f"median {median:.1%}, widest {text} ({Case.from_record(widest).title})"
     yield f"spread of {widest.repetitions} repetitions: {text}"
     if wide := [r for r in repeated if r.spread > WIDE]:
         yield f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {WIDE:.0%}: {BUSY}"
@@ -207,7 +207,7 @@ def _by_program(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterato
 
 def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure each PU-set on the banks asked for, or else on those of the effort, in few runs of the probe."""
-    effort = profiles.chosen()
+    effort = profiles.chosen_effort()
     if asked.banks:
         effort = replace(effort, banks="all")
     banks = list(asked.banks or host.memory_nodes)
@@ -225,10 +225,10 @@ def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[
     for bank in banks:
         programs.bank_bytes(host, bank)
     for number in threads:
-        programs.filling(host, banks[0], number)
+        programs.nearest_pus(host, banks[0], number)
     if asked.aspect == "bandwidth":
         _say_plan(host, sets, banks, effort, say)
-    for members, targets in drawn(programs.rows(host, sets, banks, effort)):
+    for members, targets in shuffle(programs.rows(host, sets, banks, effort)):
         pu_nodes = format_list({n for nodes in members for n in nodes})
         where = [f"--pu-nodes={pu_nodes}", f"--banks={format_list(targets)}"]
         if asked.aspect == "bandwidth":
@@ -249,10 +249,10 @@ def run(
     *small* are its options on an emulated host (None: those of the aspect). *most* limits the repetitions of each
     case.
     """
-    effort = profiles.chosen()
-    least = max(LEAST, effort.allowed(asked.runs))
+    effort = profiles.chosen_effort()
+    least = max(LEAST, effort.limit(asked.runs))
     # Prefetchers hide sequential latency, so nothing judges it.
-    most = max(least, effort.allowed(most)) if asked.order != "sequential" else least
+    most = max(least, effort.limit(most)) if asked.order != "sequential" else least
     benchmark = aspects()[asked.aspect]
     repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if benchmark.repeats(asked) else []
     small = (benchmark.small if small is None else small) if emulation.emulator() else ()
@@ -272,12 +272,12 @@ def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator
     """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
     count = asked.runs
     if asked.aspect == "contention":
-        for bank in drawn(asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]):
-            for threads in drawn(_threads(host, asked)):
+        for bank in shuffle(asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]):
+            for threads in shuffle(_threads(host, asked)):
                 yield from programs.contention(host, bank, threads, repetitions=count, say=say)
         return
     alone = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
-    for nodes in drawn(alone if asked.aspect == "latency" else _sets(host, asked)):
+    for nodes in shuffle(alone if asked.aspect == "latency" else _sets(host, asked)):
         programs.pus_of(host, nodes)
         for bank in asked.banks or [programs.nearest(host, nodes)]:
             if asked.aspect == "latency":
@@ -290,7 +290,7 @@ def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator
 
 def _sets(host: Topology, asked: AspectRequest) -> list[Nodes]:
     nodes = sorted(asked.pu_nodes or host.cpu_nodes)
-    sizes = [len(nodes)] if asked.pu_nodes else Cases(host, profiles.chosen()).set_sizes()
+    sizes = [len(nodes)] if asked.pu_nodes else Cases(host, profiles.chosen_effort()).set_sizes()
     return programs.sets_of(host, nodes, asked.set_sizes or sizes)
 
 
@@ -309,7 +309,7 @@ def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effor
 
 
 def _threads(host: Topology, asked: AspectRequest) -> list[int]:
-    return sorted(asked.threads or Cases(host, profiles.chosen()).contention_threads())
+    return sorted(asked.threads or Cases(host, profiles.chosen_effort()).contention_threads())
 
 
 def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
@@ -323,7 +323,7 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
     counts = {"numa_nodes": len(host.numa_nodes), "pus": len(host.allowed_pus)}
     for metric, unit, value in (*((m, "1", n) for m, n in counts.items()), ("memory", "GiB", memory)):
         yield Record("topology", metric, unit, "neither", (float(value),), software=software())
-    installed = memory_modules.installed()
+    installed = memory_modules.read_modules()
     yield from _configuration(host, installed)
     theoretical = theoretical_bandwidth.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"), installed)
     rate = theoretical.bytes_per_second

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs, stores
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.errors import CannotHere
 from firsttouch.host import available_memory
@@ -27,7 +27,7 @@ _SMALL = ("--sizes=1MiB",)
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure each NUMA node on its nearest bank, or on those asked for, with every page size of the host."""
-    nodes = asked.pu_nodes or Cases(host, profiles.chosen()).pu_nodes()
+    nodes = asked.pu_nodes or Cases(host, profiles.chosen_effort()).pu_nodes()
     for node in nodes:
         programs.pus_of(host, (node,))
     places = [(node, bank) for node in nodes for bank in asked.banks or [programs.nearest(host, (node,))]]
@@ -35,7 +35,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     for bank in banks:
         programs.bank_bytes(host, bank)
     yield [r for bank in banks for r in _huge_pages_free(bank, say)]
-    for node, bank in drawn(places):
+    for node, bank in shuffle(places):
         for pages in PAGES:
             try:
                 records = list(_of_pages(asked, node, bank, pages, say))
@@ -63,7 +63,7 @@ def _of_pages(asked: AspectRequest, node: int, bank: int, pages: str, say: probe
     yield from (r for order, r in of_orders.items() if order == "random")
     if {"paged", "sequential"} <= of_orders.keys():
         yield _prefetch_ratio(of_orders["paged"], of_orders["sequential"], say)
-    kernels = [k for k in stores.KERNELS if k in profiles.chosen().kernels]
+    kernels = [k for k in stores.KERNELS if k in profiles.chosen_effort().kernels]
     options = [f"--kernels={','.join(kernels)}", "--set-sizes=1", "--interleave=none"]
     for records in run(replace(asked, aspect="bandwidth"), [*where, *options], say):
         yield from records
@@ -90,7 +90,7 @@ def _huge_pages_free(bank: int, say: probe.Say) -> list[Record]:
         say(f"free huge pages of bank {bank}: unknown, /proc/buddyinfo does not tell")
         return []
     say(f"free huge pages of bank {bank}: {free / 2**30:.2f} GiB")
-    parameters = {"bank": bank, **profiles.chosen().parameters}
+    parameters = {"bank": bank, **profiles.chosen_effort().parameters}
     return [Record(CHECK, "huge_pages_free", "GiB", "neither", (free / 2**30,), parameters, software=software())]
 
 

@@ -52,7 +52,7 @@ _OWN = {
 }
 
 
-class Result(Struct, frozen=True):
+class ProbeResult(Struct, frozen=True):
     """One metric of one placement as the probe printed it; *data* is the JSON object.
 
     *samples* are in *unit*. *status* is valid, or invalid with a *reason* (wrong values or placement). A result
@@ -122,7 +122,7 @@ class Report(Struct, frozen=True):
     """
 
     begin: Mapping[str, Any]
-    results: tuple[Result, ...]
+    results: tuple[ProbeResult, ...]
     status: str
     reason: str
 
@@ -276,7 +276,7 @@ def _object(line: str, number: int) -> dict[str, Any]:
     return data
 
 
-def _result(data: Mapping[str, Any], number: int) -> Result:
+def _result(data: Mapping[str, Any], number: int) -> ProbeResult:
     try:
         samples = tuple(float(s) for s in data["samples"])
         pages = data["pages"]
@@ -298,6 +298,6 @@ def _result(data: Mapping[str, Any], number: int) -> Result:
             raise ValueError
         texts = (str(data[k]) for k in ("metric", "unit", "better"))
         metric, unit, better = texts
-        return Result(metric, unit, better, samples, data["status"], str(data["reason"]), data)
+        return ProbeResult(metric, unit, better, samples, data["status"], str(data["reason"]), data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFailed(f"{NAME}, line {number}: not a result: {json.dumps(data)[:120]}") from error

@@ -65,7 +65,7 @@ class Effort(Struct, frozen=True):
         """The parameters that a record gets from the effort: none from the full one."""
         return {} if self.name == FULL else {"effort": self.name}
 
-    def allowed(self, repetitions: int) -> int:
+    def limit(self, repetitions: int) -> int:
         """Return how many of so many requested repetitions are made."""
         return min(repetitions, self.repetitions)
 
@@ -134,7 +134,7 @@ def efforts() -> dict[str, Effort]:
     return by_name
 
 
-def chosen(name: str = "") -> Effort:
+def chosen_effort(name: str = "") -> Effort:
     """Return the effort *name*, by default that of FIRSTTOUCH_EFFORT (else full), with its aligners.
 
     FIRSTTOUCH_MEASURED_ALIGNERS replaces these. Raises BadInput for an unknown name.

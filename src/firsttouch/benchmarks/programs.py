@@ -55,7 +55,7 @@ def bank_bytes(host: Topology, bank: int) -> int:
     return min(size, host.memory_limit_bytes or size)
 
 
-def filling(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
+def nearest_pus(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
     """Return *threads* PUs, those of the NUMA node nearest to *bank* first (thesis figures 3.6 and 3.7).
 
     Raises BadInput if there are too few.
@@ -233,7 +233,7 @@ def _unseen(seen: int, threads: int) -> str:
     return f"the placement cannot be verified: at most {seen} of {threads} threads were seen at a time"
 
 
-def bound(pus: Sequence[int], bank: int) -> Placement:
+def bound_placement(pus: Sequence[int], bank: int) -> Placement:
     """Return the placement of a benchmark on exactly *pus*, with all data on *bank*."""
     numactl = (f"--physcpubind={format_list(pus)}", f"--membind={bank}")
     return Placement(tuple(sorted(pus)), (bank,), numactl, "original", "part")
@@ -247,11 +247,11 @@ def latency(
     pu = pus_of(host, [node])[0]
     argv = lmbench.argv(largest_bytes=largest, random=random)
     metric = "random_latency" if random else "sequential_latency"
-    env = lmbench.environment(profiles.chosen().point_microseconds)
+    env = lmbench.environment(profiles.chosen_effort().point_microseconds)
     curves, series = [], _Series("lmbench")
     for number in range(repetitions):
         # lat_mem_rd measures in a child process and prints to standard error.
-        text = series.run(argv, bound([pu], bank), env=env, stderr=True)
+        text = series.run(argv, bound_placement([pu], bank), env=env, stderr=True)
         curves.append(lmbench.parse(text, largest_bytes=largest))
         if curves[-1].keys() != curves[0].keys():
             raise RunFailed("lat_mem_rd printed other array sizes than in the repetition before")
@@ -264,7 +264,7 @@ def latency(
         "pus": [pu],
         "bank": bank,
     }
-    case |= profiles.chosen().parameters
+    case |= profiles.chosen_effort().parameters
     yield [
         Record(
             check="latency",
@@ -286,8 +286,8 @@ def bandwidth(
 
     Raises CannotHere if STREAM is not installed.
     """
-    effort = profiles.chosen()
-    placement = bound(pus_of(host, nodes), bank)
+    effort = profiles.chosen_effort()
+    placement = bound_placement(pus_of(host, nodes), bank)
     case: dict[str, Any] = {"pu_nodes": list(nodes), "policy": "membind"}
     if program == "stream":
         yield _stream(placement, case, repetitions, say)
@@ -330,7 +330,7 @@ def contention(
     """
     bank_bytes(host, bank)
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
-    placement = bound(filling(host, bank, threads), bank)
+    placement = bound_placement(nearest_pus(host, bank, threads), bank)
     rates, parameters, series = _likwid(host, "copy", instructions, placement, repetitions)
     say(f"likwid-bench contention {threads} threads bank {bank}: {_show(rates)} GB/s in total")
     each = [r / threads for r in rates]
@@ -362,7 +362,7 @@ def _parameters(program: str, kernel: str, placement: Placement, array_bytes: in
         "bank": placement.numa_nodes[0],
         "threads": len(placement.pus),
         "array_bytes": array_bytes,
-        **profiles.chosen().parameters,
+        **profiles.chosen_effort().parameters,
     }
 
 

@@ -11,7 +11,7 @@ from firsttouch.records.schema import Record, append, check_appendable
 
 
 @contextlib.contextmanager
-def recording(
+def hold_and_record(
     file: Path | None, *, share_host: bool = False, watched: bool = True, say: Callable[[str], None] = print
 ) -> Iterator[Callable[[Sequence[Record]], None]]:
     """Yield a function that appends records to *file* (None: it keeps none), while nothing else is measured.
@@ -28,7 +28,7 @@ def recording(
         if file:
             append(file, records)
 
-    holding = host_lock.holding(say, share_host=share_host or not watched)
+    holding = host_lock.hold_unless_shared(say, share_host=share_host or not watched)
     with holding, watching_health(file if watched else None, say=say):
         yield keep
 
@@ -48,5 +48,5 @@ def watching_health(file: Path | None, *, say: Callable[[str], None] = print) ->
     yield
     if measured := watch.records():
         append(file, measured)
-    for text in watch.noted():
+    for text in watch.event_lines():
         say(f"firsttouch: {text}")

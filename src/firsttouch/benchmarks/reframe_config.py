@@ -64,7 +64,7 @@ def site_configuration(settings: Path) -> dict[str, Any]:
     """
     systems = []
     try:
-        profiles.chosen()  # raises for a wrong effort, which the checks depend on
+        profiles.chosen_effort()  # raises for a wrong effort, which the checks depend on
         random.seed(drawn_order.seed())  # ReFrame's --exec-order=random draws by the functions of this module
         for name in available():
             try:

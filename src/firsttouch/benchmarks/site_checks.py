@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from firsttouch import documents, paths
-from firsttouch.documents import Regex, Table, Word
+from firsttouch.documents import FileTable, Regex, Word
 from firsttouch.errors import BadInput, RunFailed, none_such
 from firsttouch.execution.jobs import Job
 from firsttouch.execution.process_runner import run_together
@@ -28,7 +28,7 @@ from firsttouch.scenarios.placement import Scenario, plan, with_threads
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="a name: letters, digits and _")]
 
 
-class ProgramSpec(Table, frozen=True):
+class ProgramSpec(FileTable, frozen=True):
     """What is run and what is read from it; the fields are the keys of a YAML file.
 
     *regex* has one group, a number in *unit*; the last match in the program's output counts, or in *file*, which

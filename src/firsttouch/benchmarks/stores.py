@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
@@ -28,9 +28,9 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     programs.pus_of(host, nodes)
     for bank in banks:
         programs.bank_bytes(host, bank)
-    kernels = [k for k in KERNELS if k in profiles.chosen().kernels]
+    kernels = [k for k in KERNELS if k in profiles.chosen_effort().kernels]
     options = ["--instructions=all", "--stores=both", f"--kernels={','.join(kernels)}", "--interleave=none"]
-    for bank in drawn(banks):
+    for bank in shuffle(banks):
         where = [f"--pu-nodes={format_list(nodes)}", f"--set-sizes={len(nodes)}", f"--banks={bank}"]
         running = run(replace(asked, aspect="bandwidth"), [*where, *options], say)
         measured = [replace(r, check=CHECK) for records in running for r in records]

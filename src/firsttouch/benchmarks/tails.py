@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
@@ -29,7 +29,7 @@ _ALL_BANKS = 4
 
 
 def _cases(host: Topology, *, all_banks: bool = False) -> Cases:
-    effort = profiles.chosen()
+    effort = profiles.chosen_effort()
     if all_banks or len(host.memory_nodes) > _ALL_BANKS:
         effort = replace(effort, banks="all" if all_banks else "ends")
     return Cases(host, effort)
@@ -38,7 +38,9 @@ def _cases(host: Topology, *, all_banks: bool = False) -> Cases:
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     cases = _cases(host, all_banks=bool(asked.banks))
     alone = [(node,) for node in asked.pu_nodes or cases.pu_nodes()]
-    for members, banks in drawn(programs.rows(host, alone, list(asked.banks or host.memory_nodes), cases.effort)):
+    for members, banks in shuffle(
+        programs.rows(host, alone, list(asked.banks or host.memory_nodes), cases.effort)
+    ):
         where = programs.place(host, [node for nodes in members for node in nodes], banks)
         yield from run(asked, where, say, most=_MOST)
 

@@ -155,7 +155,7 @@ def names() -> list[str]:
     return sorted(file.parent.name for file in (paths.results() / "campaigns").glob("[!.]*/campaign.json"))
 
 
-def existing(given: str) -> Campaign:
+def find_campaign(given: str) -> Campaign:
     """Return the campaign that *given* names or is the path of; raises BadInput, with all names, if none is."""
     folder = folder_of(given)
     if "/" not in given and not folder.exists():
@@ -179,21 +179,21 @@ def plan(
     *only* has shell patterns of step names (none: all steps). *effort* is that of the environment by default.
     """
     wanted = KINDS[kind]
-    thorough = effort_module.chosen(effort).of_aligners(aligners)
+    thorough = effort_module.chosen_effort(effort).of_aligners(aligners)
     cases = Cases(topology_of(load(system).facts), thorough)
     names = cases.aligners() if aligners or wanted.aligners else []
     if names:
         manifest.load(dataset)
-    count = thorough.allowed(repetitions)
+    count = thorough.limit(repetitions)
     steps = [*(_aspects(cases, count, wanted) if wanted.aspects else ())]
     # A campaign of all aligners skips those that a host does not have.
     more = ("--if-installed",) if thorough.aligners is None else ()
     steps += [step for name in names for step in _scenarios(cases, name, dataset, count, more)]
-    steps = chosen(steps, only)
+    steps = select_steps(steps, only)
     return Campaign(folder, kind, system, dataset, tuple(names), thorough.name, count, tuple(steps), now())
 
 
-def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
+def select_steps(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
     """Return the *steps* whose names match a pattern of *only* (none: all).
 
     Raises BadInput for a pattern that matches no step.

@@ -15,8 +15,8 @@ from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.campaign import campaigns, journal, submit
 from firsttouch.campaign.campaigns import Campaign, Step
-from firsttouch.campaign.run import Judge, Outcome, run
-from firsttouch.campaign.state import unfinished
+from firsttouch.campaign.run import HostRun, Judge, run
+from firsttouch.campaign.state import unfinished_steps
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.execution import slurm
 from firsttouch.host import topology
@@ -39,19 +39,19 @@ class CampaignRequest(Struct, frozen=True):
     #: Patterns of the names of its steps.
     steps: Sequence[str] = ()
 
-    def folder(self, job: slurm.Job | None = None) -> Path:
+    def folder(self, job: slurm.SlurmJob | None = None) -> Path:
         """Return the folder of the campaign; a new one is named by the kind and the *job*, or else the time."""
         if self.campaign is not None:
             return campaigns.folder_of(self.campaign)
         unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         return paths.results() / "campaigns" / f"{self.kind}-{unique}"
 
-    def prepared(self, job: slurm.Job | None = None, *, dry_run: bool = False) -> Campaign:
+    def prepare(self, job: slurm.SlurmJob | None = None, *, dry_run: bool = False) -> Campaign:
         """Return the campaign; a new one is written to its folder, unless *dry_run*."""
         folder = self.folder(job)
-        names = tuple(aligners_of(profiles.chosen().of_aligners(self.aligners))) if self.aligners else None
+        names = tuple(aligners_of(profiles.chosen_effort().of_aligners(self.aligners))) if self.aligners else None
         wanted = {"system": self.system, "dataset": self.dataset}
-        if campaign := self.continued(folder, wanted | {"aligners": names, "repetitions": self.repetitions}):
+        if campaign := self.reopen(folder, wanted | {"aligners": names, "repetitions": self.repetitions}):
             return campaign
         planned = campaigns.plan(
             self.kind,
@@ -64,7 +64,7 @@ class CampaignRequest(Struct, frozen=True):
         )
         return planned if dry_run else campaigns.create(planned)
 
-    def continued(self, folder: Path, wanted: Mapping[str, Any]) -> Campaign | None:
+    def reopen(self, folder: Path, wanted: Mapping[str, Any]) -> Campaign | None:
         """Return the campaign in *folder*, None without one; raises BadInput if it is not the *wanted* one.
 
         Values of *wanted* that are None are those of the campaign.
@@ -74,9 +74,9 @@ class CampaignRequest(Struct, frozen=True):
         campaign = campaigns.read(folder)
         given = {k: v for k, v in {"kind": self.kind, **wanted}.items() if v is not None}
         if "repetitions" in given:
-            given["repetitions"] = profiles.chosen(campaign.effort).allowed(given["repetitions"])
+            given["repetitions"] = profiles.chosen_effort(campaign.effort).limit(given["repetitions"])
         campaigns.check(campaign, given)
-        campaigns.chosen(campaign.steps, self.steps)
+        campaigns.select_steps(campaign.steps, self.steps)
         return campaign
 
 
@@ -90,7 +90,7 @@ def check_host_name() -> None:
 
 def carry_out(
     campaign: Campaign,
-    job: slurm.Job | None,
+    job: slurm.SlurmJob | None,
     judge: Judge | None = None,
     *,
     steps: Sequence[str] = (),
@@ -100,7 +100,7 @@ def carry_out(
     collecting: Sequence[str] = (),
     hint: str = "",
     say: Say = print,
-) -> Outcome:
+) -> HostRun:
     """Run the missing steps of *campaign* on this host, in *job* if there is one.
 
     With several hosts or elements of an array, the first submits a job that collects, with the arguments
@@ -126,7 +126,7 @@ def carry_out(
         say(f"results: {campaign.folder}")
 
 
-def contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
+def contradictions(system: System, job: slurm.SlurmJob | None) -> Iterator[str]:
     """Yield what this host's name and the job's partition say against the system's file."""
     if strangers := system.strangers([host_name()]):
         yield strangers
@@ -135,7 +135,7 @@ def contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
         yield f"this job is in the partition {actual}; the hosts of the system {system.name} are in {wanted}"
 
 
-def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str], say: Say) -> None:
+def _collect_later(campaign: Campaign, job: slurm.SlurmJob, collecting: Sequence[str], say: Say) -> None:
     try:
         if number := submit.collect_later(campaign, job, collecting):
             say(f"job {number} will collect when all of job {job.array} has ended")
@@ -145,10 +145,10 @@ def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]
 
 def missing_steps(campaign: Campaign, patterns: Sequence[str] = ()) -> list[Step]:
     """Return the steps, of those that match *patterns*, that this host would run now, with their bridges."""
-    left_here = set(unfinished(campaign, campaign.host(host_name())))
+    left_here = set(unfinished_steps(campaign, campaign.host(host_name())))
     # A shared step is run by one host, but each host measures the bridge before it takes another step.
     others = campaign.hosts() if campaign.shared else []
-    left = left_here.intersection(*(unfinished(campaign, each) for each in others))
-    steps = campaigns.chosen(campaign.steps, patterns)
+    left = left_here.intersection(*(unfinished_steps(campaign, each) for each in others))
+    steps = campaigns.select_steps(campaign.steps, patterns)
     bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
     return [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & left_here]

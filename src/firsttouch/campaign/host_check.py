@@ -18,12 +18,12 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from firsttouch.benchmarks import cores, correctness, drawn_order, kernel_settings, measure, programs
-from firsttouch.benchmarks.drawn_order import drawn
+from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.health import Watch
 from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
-from firsttouch.benchmarks.recording import recording
-from firsttouch.campaign.timekeeper import State
+from firsttouch.benchmarks.recording import hold_and_record
+from firsttouch.campaign.timekeeper import CheckState
 from firsttouch.errors import FirstTouchError
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import catalogue
@@ -47,7 +47,7 @@ _ANSWERS = ("--seconds=0.1", "--array-bytes=64MB")
 _PLACE = ("pu_nodes", "bank", "relation")
 
 
-class Judge(Protocol):
+class HostJudge(Protocol):
     """Judges this host by what was measured so far."""
 
     def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
@@ -57,7 +57,7 @@ class Judge(Protocol):
         """Return the keys of the cases that another repetition may decide."""
 
 
-class Step(Struct, frozen=True):
+class CheckStep(Struct, frozen=True):
     """A measurement: the PUs of one NUMA node and the memory of one bank, or known answers of all PUs."""
 
     aspect: str
@@ -75,9 +75,9 @@ class Step(Struct, frozen=True):
     def run(self, say: Say) -> Iterator[list[Record]]:
         """Yield the records of the step."""
         if self.aspect == correctness.CHECK:
-            return correctness.measured(_ANSWERS, say)
+            return correctness.probe_records(_ANSWERS, say)
         if self.aspect == cores.CHECK:
-            return cores.measured(cores.ONLY_CLOCK, say)
+            return cores.probe_records(cores.ONLY_CLOCK, say)
         options = [f"--pu-nodes={self.node}", f"--banks={self.bank}"]
         if self.aspect == "bandwidth":
             options += [
@@ -96,7 +96,7 @@ class Step(Struct, frozen=True):
         return record.check == self.aspect and (place or self.aspect in _OF_ALL)
 
 
-def steps(host: Topology, system: System) -> list[Step]:
+def steps(host: Topology, system: System) -> list[CheckStep]:
     """Return the measurements of a host, those first that tell most.
 
     Known answers and clocks take two seconds, and one wrong answer or slow core decides. Then come the
@@ -109,13 +109,13 @@ def steps(host: Topology, system: System) -> list[Step]:
     metrics = {aspect: next((m for m in names if m in judged), names[0]) for aspect, names in _METRICS.items()}
     places = [near, {node: bank for node, bank in far.items() if bank != near[node]}]
     ordered = [
-        Step(aspect, metric, node, bank)
+        CheckStep(aspect, metric, node, bank)
         for banks in places
         for aspect, metric in metrics.items()
         for node, bank in banks.items()
     ]
 
-    def limit(step: Step) -> float:
+    def limit(step: CheckStep) -> float:
         place = references.normalise({"pu_nodes": [step.node], "bank": step.bank}, system.facts)
         ends = [
             abs(end)
@@ -127,11 +127,13 @@ def steps(host: Topology, system: System) -> list[Step]:
         ]
         return min(ends, default=math.inf)
 
-    of_all = [Step(correctness.CHECK, correctness.ANSWERS), Step(cores.CHECK, cores.CLOCK)]
-    return [*of_all, *sorted(drawn(ordered), key=limit)]
+    of_all = [CheckStep(correctness.CHECK, correctness.ANSWERS), CheckStep(cores.CHECK, cores.CLOCK)]
+    return [*of_all, *sorted(shuffle(ordered), key=limit)]
 
 
-def states(system: System, file: Path | None, judge: Judge, *, share_host: bool, say: Say) -> Iterator[State]:
+def states(
+    system: System, file: Path | None, judge: HostJudge, *, share_host: bool, say: Say
+) -> Iterator[CheckState]:
     """Yield the state of the check after each step: the verdict so far, and the steps that are left.
 
     Steps are repeated until the *judge* decides about all cases. Records are appended to *file*.
@@ -151,14 +153,14 @@ def states(system: System, file: Path | None, judge: Judge, *, share_host: bool,
         usable = f"{len(host.allowed_pus)} of {len(host.pus)} PUs"
         troubles.append(f"this process may use {usable} (affinity or cpuset), so their number is not judged")
 
-    def state() -> State:
+    def state() -> CheckState:
         verdict, status = judge.verdict([*records, *watch.records()])
         measured = [
-            {"metric": Case.of(r).title, "value": r.value, "unit": r.unit, "status": r.status}
+            {"metric": Case.from_record(r).title, "value": r.value, "unit": r.unit, "status": r.status}
             for r in records
             if r.check in _METRICS
         ]
-        return State(verdict, status, measured, [*left], [*troubles])
+        return CheckState(verdict, status, measured, [*left], [*troubles])
 
     yield state()
     try:
@@ -181,9 +183,9 @@ def states(system: System, file: Path | None, judge: Judge, *, share_host: bool,
                     left.pop(step.title, None)
                     yield state()
                 open_cases = judge.undecided(records)
-                again = [record for record in records if Case.of(record).key in open_cases]
+                again = [record for record in records if Case.from_record(record).key in open_cases]
                 queue = [step for step in queue if any(step.is_of(record) for record in again)]
-                queue = drawn(queue, drawn_order.of_round(next(rounds)))
+                queue = shuffle(queue, drawn_order.of_round(next(rounds)))
     except FirstTouchError as error:
         troubles.append(str(error))
         yield state()
@@ -194,7 +196,7 @@ def _recorded(
     file: Path | None, troubles: list[str], *, share_host: bool, say: Say
 ) -> Iterator[Callable[[list[Record]], None]]:
     """Yield the function that keeps records. If they cannot be kept any more, the check goes on without."""
-    with recording(file, share_host=share_host, say=say) as keep:
+    with hold_and_record(file, share_host=share_host, say=say) as keep:
         failed: list[str] = []
 
         def kept(records: list[Record]) -> None:

@@ -182,7 +182,7 @@ class Journal:
         text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
         return append_log.append(self.records, text)
 
-    def measured(self, until: Mark | None = None) -> Iterator[tuple[Entry, list[Record]]]:
+    def finished_steps(self, until: Mark | None = None) -> Iterator[tuple[Entry, list[Record]]]:
         """Yield each step that ended with records, and its records; unfinished and lost steps are left out.
 
         What follows the line with the mark *until* is left out as well, if there is one.
@@ -197,7 +197,7 @@ class Journal:
 
     def all_records(self, until: Mark | None = None) -> list[Record]:
         """Return all records of :meth:`measured`."""
-        return [record for _, records in self.measured(until) for record in records]
+        return [record for _, records in self.finished_steps(until) for record in records]
 
     def _records_at(self, begin: int, end: int) -> list[Record] | str:
         """Return the records between two offsets of records.jsonl, or a text that says what is wrong with them."""

@@ -41,7 +41,7 @@ class Holder(Struct, frozen=True):
     @classmethod
     def here(cls, host: str) -> Holder:
         """Return the holder for this process on *host*."""
-        job = slurm.Job.here()
+        job = slurm.SlurmJob.here()
         return cls(host, job.job, job.restarts, job.hosts) if job else cls(host, "", 0)
 
     def is_over(self, jobs: Mapping[str, tuple[str, int]]) -> bool:
@@ -147,7 +147,7 @@ def _holder(file: Path) -> Holder | None:
         return None
 
 
-def abandoned(folder: Path) -> dict[str, Holder]:
+def abandoned_holders(folder: Path) -> dict[str, Holder]:
     """Return, by task, the holders in *folder* whose job is over although they never released their lease.
 
     They were killed, or their host died. If Slurm does not answer, they have given no heartbeat for GONE seconds.

@@ -7,17 +7,17 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from firsttouch.campaign.state import State, unfinished
+from firsttouch.campaign.state import State, unfinished_steps
 from firsttouch.records.schema import Record
 from firsttouch.scenarios.placement import parse_name
 
 
-def measured(campaign_state: State) -> list[Record]:
+def finished_records(campaign_state: State) -> list[Record]:
     """Return the records of all finished steps; records with differing alignments become invalid."""
     return agree(record for journal in campaign_state.journals for record in journal.all_records())
 
 
-def missing(campaign_state: State) -> dict[str, list[str]]:
+def missing_results(campaign_state: State) -> dict[str, list[str]]:
     """Return, by host, what is missing and why; named hosts that did not take part are included."""
     if campaign_state.campaign.shared:  # no host had to do any particular step
         return {j.host: [] for j in campaign_state.journals}
@@ -25,7 +25,7 @@ def missing(campaign_state: State) -> dict[str, list[str]]:
     by_host = {
         j.host: [
             f"{step}: {reason}"
-            for step, reason in unfinished(campaign_state.campaign, j).items()
+            for step, reason in unfinished_steps(campaign_state.campaign, j).items()
             if (j.host, step) in gaps
         ]
         for j in campaign_state.journals

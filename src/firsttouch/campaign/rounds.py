@@ -15,7 +15,7 @@ from firsttouch.campaign.journal import Entry, Journal, Mark, now
 from firsttouch.campaign.leases import BEAT, GONE, Leases
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import slurm
-from firsttouch.host.host_lists import folded
+from firsttouch.host.host_lists import fold
 
 #: The step of the journal's lines that end a round.
 ROUND = "round"
@@ -56,7 +56,7 @@ class Meeting:
         """End a round on this host, and wait until all hosts have ended it; return whether any host measured."""
         if len(self.hosts) == 1:
             return is_measured
-        holder, job = self.leases.holder, slurm.Job.here()
+        holder, job = self.leases.holder, slurm.SlurmJob.here()
         ids = (job.job, job.array) if job else ("", "")
         mark = f"{holder.restarts} {number}"
         self.journal.write(Entry(ROUND, "measured" if is_measured else "skipped", now(), holder.host, *ids, mark))
@@ -78,7 +78,7 @@ class Meeting:
             if set(waiting) <= set(absent):
                 continue
             if self.speaks and not is_announced and moment - began >= _PATIENCE:
-                self.say(f"{holder.host}: waiting for {folded(waiting)} to end round {number + 1}")
+                self.say(f"{holder.host}: waiting for {fold(waiting)} to end round {number + 1}")
                 is_announced = True
             beat()
             self.clock.sleep(_POLL)

@@ -70,7 +70,7 @@ class Judge(Protocol):
         """
 
 
-class Outcome(Struct):
+class HostRun(Struct):
     """The result of a run on one host."""
 
     #: The number of steps by their last state.
@@ -97,7 +97,7 @@ def run(
     programs: str = "",
     image: str = "",
     clock: Clock = SYSTEM_CLOCK,
-) -> Outcome:
+) -> HostRun:
     """Run all steps that are left for this host; raises Missing if the results' file system is full.
 
     The *judge* judges hosts of a kind of campaign that gives verdicts: what it leaves undecided is measured again.
@@ -105,8 +105,8 @@ def run(
     or view ("": those of the partition); raises BadInput, Missing or CannotHere if it does not fit this host.
     """
     chosen = load(campaign.system).programs(slurm.partition(), programs, image)
-    backends.prepared(*chosen, ["--version"])
-    with full_disk_as_missing(campaign.folder), host_lock.measuring(say), host_lock.no_process_left():
+    backends.start_with(*chosen, ["--version"])
+    with full_disk_as_missing(campaign.folder), host_lock.hold_host(say), host_lock.no_process_left():
         runner = _Runner(campaign, say, backends.command(*chosen), only, clock)
         runner.journal.open()
         runner.journal.note_lost()
@@ -137,12 +137,12 @@ class _Runner:
     ) -> None:
         self.campaign, self.say, self.firsttouch, self.clock = campaign, say, firsttouch, clock
         self.began = clock.monotonic()
-        self.steps = campaigns.chosen(campaign.steps, only)
+        self.steps = campaigns.select_steps(campaign.steps, only)
         self.host = host_name()
         self.journal = campaign.host(self.host)
-        self.job = slurm.Job.here()
+        self.job = slurm.SlurmJob.here()
         self.leases = Leases(campaign.folder / "claims", Holder.here(self.host), clock)
-        self.outcome = Outcome()
+        self.outcome = HostRun()
         self.progress = Steps()
         self.tried: set[str] = set()
         #: By folder, because a journal reads only the new lines of its file.
@@ -189,7 +189,7 @@ class _Runner:
     def draw(self, steps: Sequence[Step], number: int) -> list[Step]:
         """Return the steps of a round in an order drawn anew, behind the topology, which measures nothing."""
         self.order, self.place = drawn_order.of_round(number, self.host), 0
-        ordered = drawn_order.drawn(steps, self.order)
+        ordered = drawn_order.shuffle(steps, self.order)
         if len(ordered) > 1:
             self.say(drawn_order.sentence(drawn_order.seed()))
         return sorted(ordered, key=lambda step: step.name != "topology")
@@ -444,9 +444,9 @@ class _Runner:
     def _steps_of(self, keys: Sequence[str]) -> list[Step]:
         """Return the steps that measured the cases of *keys*, in the order of these."""
         names: dict[str, set[str]] = defaultdict(set)
-        for entry, records in self.journal.measured():
+        for entry, records in self.journal.finished_steps():
             for record in records:
-                names[Case.of(record).key].add(entry.step)
+                names[Case.from_record(record).key].add(entry.step)
         ordered = dict.fromkeys(name for key in keys for name in sorted(names[key]))
         by_name = {step.name: step for step in self.steps}
         return [by_name[name] for name in ordered if name in by_name]

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Submission, submissions
 from firsttouch.campaign.journal import State as StepState
-from firsttouch.campaign.leases import abandoned
+from firsttouch.campaign.leases import abandoned_holders
 from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
 
@@ -81,7 +81,7 @@ class State(Struct, frozen=True):
         }
 
 
-def unfinished(campaign: Campaign, journal: Journal) -> dict[str, str]:
+def unfinished_steps(campaign: Campaign, journal: Journal) -> dict[str, str]:
     """Return the steps that a host did not finish with the reasons, by its own journal alone."""
     last = _last(journal.entries(whole=True))
     names = (step.name for step in campaign.steps)
@@ -90,7 +90,7 @@ def unfinished(campaign: Campaign, journal: Journal) -> dict[str, str]:
 
 def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
     """Return a line for each step that a host did not finish (see :func:`unfinished`)."""
-    return [f"{name}: {reason}" for name, reason in unfinished(campaign, journal).items()]
+    return [f"{name}: {reason}" for name, reason in unfinished_steps(campaign, journal).items()]
 
 
 def last_step(campaign: Campaign, entries: Sequence[Entry]) -> tuple[str, str]:
@@ -186,12 +186,12 @@ class _Ends:
     """How *jobs* ended, by Slurm's accounting."""
 
     def __init__(self, jobs: set[str]) -> None:
-        tries = slurm.accounted(jobs)
+        tries = slurm.job_tries(jobs)
         silent = "Slurm's accounting (sacct) does not answer: why jobs ended is unknown"
         self.unsure = silent if tries is None else ""
         self.tries = tries or []
 
-    def of(self, job: str, host: str = "") -> str:
+    def last_end(self, job: str, host: str = "") -> str:
         """Return how the last try of a job ended, preferably that on *host*."""
         tries = [t for t in self.tries if t.job == job]
         on_host = [t for t in tries if host in {"", t.hosts}]
@@ -210,11 +210,11 @@ def _silent_hosts(campaign: Campaign, entries: Mapping[str, Sequence[Entry]], en
     Journals do not show that a host died when it measured its steps again.
     """
     gaps = {}
-    for host, holder in abandoned(campaign.folder / "claims").items():
+    for host, holder in abandoned_holders(campaign.folder / "claims").items():
         if host not in entries:
             continue
         step, when = last_step(campaign, entries[host])
-        gaps[host] = Gap(host, step, f"{SILENT} {when}: {ends.of(holder.job, host)}")
+        gaps[host] = Gap(host, step, f"{SILENT} {when}: {ends.last_end(holder.job, host)}")
     return gaps
 
 
@@ -224,8 +224,8 @@ def _reason(entry: Entry | None, ends: _Ends, default: str) -> str:
         return default
     where = f"on {entry.host}"
     if entry.state == "began":
-        return f"begun {where} at {entry.time} and not finished: {ends.of(entry.job, entry.host)}"
-    end = f", {ends.of(entry.job, entry.host)}" if entry.job and entry.state == "stopped" else ""
+        return f"begun {where} at {entry.time} and not finished: {ends.last_end(entry.job, entry.host)}"
+    end = f", {ends.last_end(entry.job, entry.host)}" if entry.job and entry.state == "stopped" else ""
     return f"{entry.state} {where}: {entry.reason}{end}"
 
 
@@ -248,7 +248,7 @@ def _steps_of_each_host(
     """Yield the same for each step of each host, and the hosts that did not take part."""
     for host, lines in entries.items():
         last = _last(lines)
-        end = ends.of(lines[-1].job, host) if lines else "its job started no step"
+        end = ends.last_end(lines[-1].job, host) if lines else "its job started no step"
         for step in campaign.steps:
             entry = last.get(step.name)
             yield Gap(host, step.name, _reason(entry, ends, f"not begun: {end}")), entry
@@ -312,10 +312,10 @@ def overview(campaign_state: State) -> str:
 
 
 def _gaps(gaps: Sequence[Gap]) -> str:
-    return listed([gap.text for gap in merged(gaps)])
+    return markdown_list([gap.text for gap in merge(gaps)])
 
 
-def merged(gaps: Sequence[Gap]) -> list[Gap]:
+def merge(gaps: Sequence[Gap]) -> list[Gap]:
     """Return one gap for each host and reason, whose step names the first four steps and counts the others."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for gap in gaps:
@@ -324,7 +324,7 @@ def merged(gaps: Sequence[Gap]) -> list[Gap]:
     return [Gap(host, first_of(steps, 4), reason) for (host, reason), steps in grouped.items()]
 
 
-def listed(lines: Sequence[str]) -> str:
+def markdown_list(lines: Sequence[str]) -> str:
     """Return the first lines as a list in Markdown, and the number of the others."""
     more = [f"- and {len(lines) - _LISTED} more: state.json has all"] if len(lines) > _LISTED else []
     return "\n".join([*(f"- {one_line(line)}" for line in lines[:_LISTED]), *more])

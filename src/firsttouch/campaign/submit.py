@@ -224,7 +224,7 @@ def partition_of(system: System) -> str:
     return names[0].removeprefix("--partition=") if names else ""
 
 
-def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] = ()) -> str:
+def collect_later(campaign: Campaign, job: slurm.SlurmJob, collecting: Sequence[str] = ()) -> str:
     """Submit the job that collects when all elements and hosts of *job* have ended; return its number.
 
     *collecting* are its arguments. Only the first element of an array submits it, the others return "".

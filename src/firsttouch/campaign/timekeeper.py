@@ -30,7 +30,7 @@ _PATIENCE, _LOOK = 0.2, 0.5
 _MOST_LATE = 64
 
 
-class State(Struct, frozen=True):
+class CheckState(Struct, frozen=True):
     """How far a check is: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: nothing is known yet).
 
     *status* is the exit status of that verdict. *measured* are metric, value, unit and status of each measurement,
@@ -50,11 +50,11 @@ class Checked(Struct, frozen=True):
     *status* is the exit status of the process (negative: the signal), None if the time was over before.
     """
 
-    state: State | None
+    state: CheckState | None
     status: int | None
 
 
-def started(clock: Clock = SYSTEM_CLOCK) -> float:
+def process_start(clock: Clock = SYSTEM_CLOCK) -> float:
     """Return when this process was started, on the clock of :meth:`Clock.monotonic`."""
     begun = start_ticks(os.getpid()) / os.sysconf("SC_CLK_TCK")
     return clock.monotonic() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - begun)
@@ -69,7 +69,7 @@ def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Ch
     with no_process_left(signals=[signal.SIGKILL], patience=_PATIENCE):
         try:
             process = child_process.start(
-                child_process.guarded(argv), env={}, fds=(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+                child_process.guarded_argv(argv), env={}, fds=(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
             )
         except OSError as error:
             raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
@@ -80,7 +80,7 @@ def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Ch
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             child_process.has_ended(process.pid, _PATIENCE, clock)
-    return Checked(State(**json.loads(last)) if last else None, status)
+    return Checked(CheckState(**json.loads(last)) if last else None, status)
 
 
 def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> bytes:

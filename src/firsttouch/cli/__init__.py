@@ -97,7 +97,7 @@ start here:
   firsttouch campaign submit validate --system SYSTEM --hosts 'n[1-8]'        measure and judge eight hosts"""
 
 
-class UserCommand(argparse.Action):
+class ProgramWords(argparse.Action):
     """The words behind the first ``--``, which are another program's command line and are never interpreted."""
 
     def __call__(self, top: argparse.ArgumentParser, namespace: Any, words: Any, _option: Any = None) -> None:
@@ -201,7 +201,7 @@ class Parser(argparse.ArgumentParser):
         argparse would assign words behind ``--`` to an optional argument before it, such as a scenario.
         """
         given = [*(sys.argv[1:] if args is None else args)]
-        user = next((action for action in self._actions if isinstance(action, UserCommand)), None)
+        user = next((action for action in self._actions if isinstance(action, ProgramWords)), None)
         words = None
         end = given.index("--") if "--" in given else len(given)
         self._given = given[:end]

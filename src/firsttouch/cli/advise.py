@@ -45,7 +45,7 @@ def register(subparsers: options.Subparsers) -> None:
     instead.add_argument("--forget", nargs="+", metavar="ID", help=ids)
     options.add_inputs(parser)
     options.add(parser, "--threads", "--policies", "--options")
-    part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
+    part = options.accept(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
     budget = f"part of the whole run that trials may cost, such as 0.1 or 10%% (default: {BUDGET})"
     options.add(parser, "--budget", type=part, default=BUDGET, help=budget)
     runs = "runs of PROGRAM under each promising scenario (default: 3)"
@@ -155,7 +155,7 @@ def _forget(ids: Sequence[str], *, as_json: bool) -> int:
 
 def _list(*, as_json: bool) -> int:
     """Print the saved advice."""
-    here = saved.described(load())
+    here = saved.describe_host(load())
     stored = list(saved.entries(say))
     if as_json:
         options.print_json([{**s.to_dict(), "applies_here": s.key.host == here} for s in stored])

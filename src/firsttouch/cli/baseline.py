@@ -12,7 +12,7 @@ from typing import Any
 from firsttouch import documents, paths
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, Missing, one_line
-from firsttouch.host.host_lists import folded, unfolded
+from firsttouch.host.host_lists import fold, unfold
 from firsttouch.judge import baseline, processor_shares
 from firsttouch.judge.constants import DOUBTFUL_LOSS, FEWEST_HOSTS
 from firsttouch.judge.judging import judged
@@ -39,7 +39,7 @@ _LISTED = 5
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "baseline", run, EXAMPLES)
-    loss = options.checked(
+    loss = options.accept(
         lambda text: float(text.removesuffix("%")) / 100,
         "a loss from 0.1 to 50%",
         lambda loss: 0.001 <= loss <= 0.5,
@@ -118,9 +118,9 @@ def _learn_processor(args: argparse.Namespace) -> int:
 
 
 def _of_hosts(samples: SamplesTable, text: str) -> SamplesTable:
-    unknown = sorted((names := set(unfolded(text))) - set(samples.hosts))
+    unknown = sorted((names := set(unfold(text))) - set(samples.hosts))
     if unknown:
-        raise BadInput(f"--hosts: no record of {folded(unknown[:_LISTED])}")
+        raise BadInput(f"--hosts: no record of {fold(unknown[:_LISTED])}")
     return samples.of_hosts(names)
 
 

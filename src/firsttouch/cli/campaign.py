@@ -19,16 +19,16 @@ from firsttouch.benchmarks import profiles
 from firsttouch.campaign import campaigns, here, journal, submit
 from firsttouch.campaign.campaigns import KINDS, Campaign
 from firsttouch.campaign.here import CampaignRequest
-from firsttouch.campaign.run import Outcome
+from firsttouch.campaign.run import HostRun
 from firsttouch.campaign.state import overview, state
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
-from firsttouch.execution.progress import coloured, say, tabular
+from firsttouch.execution.progress import colour_verdicts, say, tabular
 from firsttouch.fleet import drain
 from firsttouch.fleet.measuring import JobJudge, cost_text
 from firsttouch.host.emulation import HOST, host_name
-from firsttouch.host.host_lists import folded, unfolded
+from firsttouch.host.host_lists import fold, unfold
 from firsttouch.judge.constants import MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import HostVerdict, conclusion
@@ -138,8 +138,8 @@ def run_here(args: argparse.Namespace) -> int:
     require_report()
     here.check_host_name()
     request = _request(args)
-    job = slurm.Job.here()
-    campaign = request.prepared(job, dry_run=args.dry_run)
+    job = slurm.SlurmJob.here()
+    campaign = request.prepare(job, dry_run=args.dry_run)
     if args.dry_run:
         show_commands(campaign, request.steps, as_json=args.json)
         if args.drain and not args.json:
@@ -165,7 +165,7 @@ def run_here(args: argparse.Namespace) -> int:
     return _status(outcome, judge, judge.verdict, campaign, strict=args.strict, drains=args.drain)
 
 
-def conclude(campaign: Campaign, outcome: Outcome, judge: JobJudge, *, collects: bool, as_json: bool) -> None:
+def conclude(campaign: Campaign, outcome: HostRun, judge: JobJudge, *, collects: bool, as_json: bool) -> None:
     """Collect if no other job measures, and print the verdicts of a run, or its JSON document."""
     document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
     if judge.verdict:
@@ -184,11 +184,11 @@ def conclude(campaign: Campaign, outcome: Outcome, judge: JobJudge, *, collects:
         for note in judge.fleet.notes() if judge.fleet else ():
             print(one_line(note))
         for verdict in judge.verdicts:
-            print(coloured(one_line(verdict.line())))
+            print(colour_verdicts(one_line(verdict.line())))
 
 
 def _status(
-    outcome: Outcome, judge: JobJudge, own: HostVerdict, campaign: Campaign, *, strict: bool, drains: bool
+    outcome: HostRun, judge: JobJudge, own: HostVerdict, campaign: Campaign, *, strict: bool, drains: bool
 ) -> int:
     """Print the last lines, and return the exit status of a job that judged. *drains*: the host, if it fails."""
     status = judge.exit_status(outcome.stands_for, strict=strict)
@@ -243,7 +243,7 @@ def submit_hosts(args: argparse.Namespace) -> int:
     if request.campaign is None:
         unique = f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}-{os.getpid()}"
         request = replace(request, campaign=f"{args.kind}-{unique}")
-    campaign = request.prepared(dry_run=args.dry_run)
+    campaign = request.prepare(dry_run=args.dry_run)
     if strangers := load(campaign.system).strangers(hosts):
         say(f"firsttouch: {strangers}")
     again = submit.Again(args.resubmit, request.steps, options_of_sbatch, drains=args.drain)
@@ -275,7 +275,7 @@ def _by_reason(refused: Mapping[str, str]) -> list[str]:
     hosts: dict[str, list[str]] = {}
     for host, why in refused.items():
         hosts.setdefault(why, []).append(host)
-    return [f"{folded(names) if len(names) > 1 else names[0]}: {why}" for why, names in hosts.items()]
+    return [f"{fold(names) if len(names) > 1 else names[0]}: {why}" for why, names in hosts.items()]
 
 
 def _show_submission(campaign: Campaign, commands: Sequence[Sequence[str]], *, as_json: bool) -> None:
@@ -288,7 +288,7 @@ def _show_submission(campaign: Campaign, commands: Sequence[Sequence[str]], *, a
 def _hosts(given: str) -> list[str]:
     """Return the hosts of --hosts, each once; raises BadInput for anything else."""
     try:
-        hosts = unfolded(given)
+        hosts = unfold(given)
     except BadInput as error:
         raise BadInput(f"--hosts: {error}") from error
     if odd := [host for host in hosts if not HOST.fullmatch(host)]:
@@ -323,9 +323,9 @@ def list_campaigns(args: argparse.Namespace) -> int:
 
 def show_status(args: argparse.Namespace) -> int:
     """Print what is finished, waiting and missing, without writing a report; 1 if something is missing."""
-    campaign = campaigns.existing(args.campaign)
+    campaign = campaigns.find_campaign(args.campaign)
     campaign_state = state(campaign)
-    jobs = slurm.unended(journal.jobs(campaign.folder))
+    jobs = slurm.active_jobs(journal.jobs(campaign.folder))
     if args.json:
         options.print_json({**campaign_state.to_dict(), "jobs": jobs})
     else:
@@ -340,8 +340,8 @@ def show_status(args: argparse.Namespace) -> int:
 
 def cancel_jobs(args: argparse.Namespace) -> int:
     """Cancel the jobs that measure. The job that collects then begins, and reports what is missing."""
-    campaign = campaigns.existing(args.campaign)
-    jobs = slurm.unended(journal.jobs(campaign.folder))
+    campaign = campaigns.find_campaign(args.campaign)
+    jobs = slurm.active_jobs(journal.jobs(campaign.folder))
     if jobs is None:
         raise RunFailed("Slurm's queue (squeue) does not answer: nothing was cancelled")
     argv = ["scancel", *sorted(jobs, key=int)]
@@ -365,14 +365,14 @@ def collect_campaign(args: argparse.Namespace) -> int:
 
     folder = campaigns.folder_of(args.campaign)
     number = re.search(r"-(\d+)\Z", folder.name)
-    if number and not folder.exists() and (tries := slurm.accounted([number[1]])):
+    if number and not folder.exists() and (tries := slurm.job_tries([number[1]])):
         raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: its output shows why", file=folder)
-    campaign = campaigns.existing(args.campaign)
+    campaign = campaigns.find_campaign(args.campaign)
     collected = campaign_report.collect(campaign, draw=not args.no_figures)
     if args.json:
         options.print_json({**collected.state.to_dict(), "verdicts": [v.to_dict() for v in collected.verdicts]})
     else:
-        print(coloured(collected.text))
+        print(colour_verdicts(collected.text))
         print(f"\nreport: {campaign.folder / 'report'}")
     if campaign.judged:
         if args.resubmit:

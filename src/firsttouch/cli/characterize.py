@@ -19,7 +19,7 @@ from firsttouch.cli import options
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, Missing, RunFailed, first_of
 from firsttouch.execution import backends, host_lock, progress
-from firsttouch.execution.progress import fitted, say
+from firsttouch.execution.progress import fit_to_terminal, say
 from firsttouch.host import topology
 from firsttouch.records import atomic_files, schema
 from firsttouch.systems import draft
@@ -66,20 +66,20 @@ def run(args: argparse.Namespace) -> int:
     # ReFrame and its checks are other processes.
     aligners = ",".join(args.aligner or ()) or os.environ.get(profiles.ALIGNERS_VARIABLE)
     os.environ[profiles.ALIGNERS_VARIABLE] = aligners or profiles.default_aligner()
-    profiles.chosen()  # raises for an unknown name before anything runs
+    profiles.chosen_effort()  # raises for an unknown name before anything runs
     drawn_order.seed(args.seed)
     out: Path = args.output or paths.results()
     out.mkdir(parents=True, exist_ok=True)
     chosen = ["-S", f"dataset={args.dataset}"]
     if args.backend:
-        backends.prepared(
+        backends.start_with(
             args.backend, args.image, ["--version"]
         )  # reports unmet requirements before anything runs
         chosen += ["-S", f"backend={args.backend}", *(["-S", f"image={args.image}"] if args.image else [])]
     prepare(args.system, args.dataset)
     # If a scheduler chooses the host, each check holds that one, and this host need not be held.
     here = all(partition.scheduler == "local" for partition in load(args.system).partitions)
-    holding = host_lock.measuring(say) if here else contextlib.nullcontext()
+    holding = host_lock.hold_host(say) if here else contextlib.nullcontext()
     with holding, host_lock.no_process_left():
         if here:
             atomic_files.clear(out)  # left by a killed run, because only this process measures now
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print((final / "summary.json").read_text(encoding="utf-8"), end="")
     else:
-        print(f"{'' if args.quiet else fitted(table) + chr(10) * 2}report: {final / 'index.html'}")
+        print(f"{'' if args.quiet else fit_to_terminal(table) + chr(10) * 2}report: {final / 'index.html'}")
     return 0 if passed else 1
 
 
@@ -164,7 +164,7 @@ def limits(records: Sequence[schema.Record]) -> dict[str, str]:
     why = {}
     if emulators := {r.software["emulator"] for r in records if "emulator" in r.software}:
         why["judgement"] = f"the host is emulated ({', '.join(sorted(emulators))}): its speed is meaningless"
-    if (thorough := profiles.chosen()).name != profiles.FULL:
+    if (thorough := profiles.chosen_effort()).name != profiles.FULL:
         why["thoroughness"] = f"effort {thorough.name}: {thorough.title}"
     return why
 
@@ -180,5 +180,5 @@ def _point(link: Path, target: str) -> None:
     if link.exists() and not link.is_symlink():
         say(f"{link} is left alone: it is not a link; the newest report is {target}")
         return
-    with atomic_files.replacing(link) as partial:
+    with atomic_files.replace(link) as partial:
         partial.symlink_to(target)

@@ -25,7 +25,7 @@ from firsttouch.execution.progress import say
 from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
-    from firsttouch.campaign.timekeeper import Checked, State
+    from firsttouch.campaign.timekeeper import Checked, CheckState
     from firsttouch.records.schema import Record
 
 EXAMPLES = """\
@@ -53,7 +53,7 @@ _MOST_LINES = 1000
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "check", run, EXAMPLES)
-    seconds = options.checked(
+    seconds = options.accept(
         options.seconds, f"a time of {_LEAST:g} s to 1 h, such as 60 or 2min", lambda t: _LEAST <= t <= _MOST
     )
     parser.add_argument(
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from firsttouch.campaign import timekeeper  # noqa: PLC0415 - the help needs no more
     from firsttouch.records.schema import check_appendable  # noqa: PLC0415
 
-    until = timekeeper.started() + args.seconds - _MARGIN
+    until = timekeeper.process_start() + args.seconds - _MARGIN
     if args.records:
         check_appendable(args.records)
     argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--system", args.system]
@@ -97,15 +97,15 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def _final(checked: Checked) -> State:
+def _final(checked: Checked) -> CheckState:
     """Return the last state, and how the process that measures failed if it did."""
-    from firsttouch.campaign.timekeeper import State  # noqa: PLC0415
-    from firsttouch.execution.child_process import ending  # noqa: PLC0415
+    from firsttouch.campaign.timekeeper import CheckState  # noqa: PLC0415
+    from firsttouch.execution.child_process import describe_ending  # noqa: PLC0415
 
-    state = checked.state or State(None, 0, [], ["all"], [])
+    state = checked.state or CheckState(None, 0, [], ["all"], [])
     if not checked.status:
         return state
-    return replace(state, troubles=[*state.troubles, ending("the process that measures", checked.status)])
+    return replace(state, troubles=[*state.troubles, describe_ending("the process that measures", checked.status)])
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def _patient() -> Iterator[Callable[[str], None]]:
     printing.join(_FOR_OUTPUT)
 
 
-def _print(args: argparse.Namespace, state: State, status: int, *, in_time: bool) -> None:
+def _print(args: argparse.Namespace, state: CheckState, status: int, *, in_time: bool) -> None:
     verdict, left = state.verdict, state.left
     if args.json:
         options.print_json(

@@ -63,7 +63,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _document(dataset: manifest.Dataset, state: str) -> dict[str, Any]:
     document: dict[str, Any] = {key: getattr(dataset, key) for key in ("name", "title", "kind", "source")}
-    document |= {"reference": dataset.reference or None, "expect": dataset.expect.stated()}
+    document |= {"reference": dataset.reference or None, "expect": dataset.expect.facts()}
     return document | {"options": asdict(dataset.options) if dataset.options else {}, "state": state}
 
 
@@ -88,7 +88,7 @@ def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:
     reads = [str(path) for path in local.reads]
     if as_json:
         document = {"name": local.name, "reference": str(local.reference), "reads": reads}
-        options.print_json(document | {"expect": local.expect.stated(), "notes": local.notes})
+        options.print_json(document | {"expect": local.expect.facts(), "notes": local.notes})
         return
     print(f"reference  {local.reference}")
     for path in reads:
@@ -133,7 +133,7 @@ def _index(args: argparse.Namespace) -> int:
     """Print the index's prefix, with --json also its size."""
     program = aligners.aligner(args.aligner)
     data = fetch.get(args.dataset)
-    prefix = aligners.built(program, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
+    prefix = aligners.get_index(program, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
     size = program.index_bytes(prefix)
     if args.json:
         options.print_json({"aligner": program.name, "dataset": args.dataset, "index": str(prefix), "bytes": size})

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     needs = {
         **_NEEDED,
         **_OPTIONAL,
-        "--backend apptainer": lambda: backends.prepared("apptainer", args.image or "", []),
+        "--backend apptainer": lambda: backends.start_with("apptainer", args.image or "", []),
     }
     lacks = {without: reason for without, need in needs.items() if (reason := "; ".join(_reasons(need)))}
     if args.json:
@@ -67,7 +67,7 @@ def _counters() -> None:
 
 
 def _modules() -> None:
-    if reason := memory_modules.installed().reason:
+    if reason := memory_modules.read_modules().reason:
         raise Missing(reason)
 
 
@@ -87,5 +87,5 @@ _OPTIONAL: dict[str, Callable[[], object]] = {
     "dataset 'synthetic'": lambda: require("dwgsim"),
     "runs of some aligners": _aligners,
     "campaigns and fleets through Slurm": slurm.require,
-    "--backend spack": lambda: backends.prepared("spack", "", []),
+    "--backend spack": lambda: backends.start_with("spack", "", []),
 }

@@ -16,7 +16,7 @@ from firsttouch.cli import fleet_history, options
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say, tabular
 from firsttouch.fleet import site_settings, tending
-from firsttouch.host.host_lists import folded, unfolded
+from firsttouch.host.host_lists import fold, unfold
 from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
 
-    hosts = list(dict.fromkeys(host for text in named for host in unfolded(text)))
+    hosts = list(dict.fromkeys(host for text in named for host in unfold(text)))
     settings = site_settings.load()
     slurm.require("scontrol")
     lines: list[str] = []
     worst = 0
-    with actions.acting(wait=True) as (journal, lock):
+    with actions.hold_lock(wait=True) as (journal, lock):
         before = len(journal.lines)
         work = tending.Round(journal, lock, settings, _sayer(lines, as_json=as_json))
         for host in hosts:
@@ -124,7 +124,7 @@ def tend(args: argparse.Namespace) -> int:
     slurm.require("scontrol")
     lines: list[str] = []
     try:
-        with actions.acting(wait=False) as (journal, lock):
+        with actions.hold_lock(wait=False) as (journal, lock):
             before = len(journal.lines)
             work = tending.Round(journal, lock, settings, _sayer(lines, as_json=args.json))
             work.tend()
@@ -241,12 +241,12 @@ def print_due(args: argparse.Namespace) -> int:
 
     require_report()  # the log of verdicts is read as a table
     system = load(args.system)
-    hosts = unfolded(args.hosts) if args.hosts else ()
+    hosts = unfold(args.hosts) if args.hosts else ()
     if hosts and (strangers := system.strangers(hosts)):
         say(f"firsttouch: {strangers}")
     due = screening.due(system, hosts, args.count, args.max_age or screening.MAX_AGE)
     names = [candidate.host for candidate in due.hosts]
-    hostlist = folded(names) if names else ""
+    hostlist = fold(names) if names else ""
     if args.json:
         options.print_json({"hostlist": hostlist, **asdict(due), "hosts": [*map(asdict, due.hosts)]})
     elif args.why:
@@ -287,7 +287,7 @@ def print_excluded(args: argparse.Namespace) -> int:
         raise BadInput(
             f"no verdict is logged in {verdict_log.log_folder()}: FIRSTTOUCH_OUT names the site's results"
         )
-    avoided = exclusion.exclusions(actions.Actions(), settings).of(args.system or "", args.only or ())
+    avoided = exclusion.exclusions(actions.Actions(), settings).select(args.system or "", args.only or ())
     if args.json:
         options.print_json(avoided.to_dict())
     elif args.why:

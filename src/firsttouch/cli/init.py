@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
                 raise BadInput("already exists: --force overwrites it", file=file)
     for source, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_files.replacing(target) as partial:
+        with atomic_files.replace(target) as partial:
             shutil.copy(source, partial)
     values = {"bin": shlex.quote(str(Path(sys.executable).parent)), "folder": shlex.quote(str(folder))}
     atomic_files.write(environment, _ENVIRONMENT % values)

@@ -32,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"'{words[0]}' goes before the backend's name")
     if not words:
         raise BadInput("no command: give one of firsttouch's after --")
-    start = backends.prepared(args.backend, args.image, words)
+    start = backends.start_with(args.backend, args.image, words)
     os.execve(start.argv[0], list(start.argv), dict(start.env))  # noqa: S606  (no shell is wanted)
     return 0

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if asked.aspect in measure.IN_DRAWN_ORDER:
         say(drawn_order.sentence(order))
     wrong = [r for r in measured if r.status == "valid" and catalogue.is_exceeded(r.check, r.metric, r.value)]
-    findings = [f"{Case.of(record).title}: {record.value:g}, which fails a host" for record in wrong]
+    findings = [f"{Case.from_record(record).title}: {record.value:g}, which fails a host" for record in wrong]
     for text in findings:
         say(f"firsttouch: {text}")
     invalid = [r for r in measured if r.status != "valid"]

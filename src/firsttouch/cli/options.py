@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firsttouch.cli import COMMANDS, UserCommand
+from firsttouch.cli import COMMANDS, ProgramWords
 from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import parse_list
 from firsttouch.units import parse, parse_bytes, parse_percent
@@ -90,7 +90,7 @@ def add_user_command(
 ) -> None:
     """Add ``-- PROGRAM ...``: *program* gets a list of the words behind the first ``--``."""
     parser.add_argument(
-        "program", nargs="*", action=UserCommand, const=[], default=[], metavar=f"-- {what}", help=help
+        "program", nargs="*", action=ProgramWords, const=[], default=[], metavar=f"-- {what}", help=help
     )
 
 
@@ -101,7 +101,7 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/)")
 
 
-def checked(convert: Callable[[str], T], what: str = "", fits: Callable[[T], bool] = bool) -> Callable[[str], T]:
+def accept(convert: Callable[[str], T], what: str = "", fits: Callable[[T], bool] = bool) -> Callable[[str], T]:
     """Return the type of an option: *convert* reads its text, and its value *fits*; *what* it must be."""
 
     def parsed(text: str) -> T:
@@ -118,7 +118,7 @@ def checked(convert: Callable[[str], T], what: str = "", fits: Callable[[T], boo
 
 
 #: The type of an age of records: text such as 90d, at most about 300 years (seconds).
-age = checked(
+age = accept(
     lambda text: parse(text, "seconds"), "a time above 0, such as 36h or 7d", lambda value: 0 < value < 1e10
 )
 
@@ -154,16 +154,16 @@ def part(text: str) -> float:
 
 
 def _policies(text: str) -> str:
-    from firsttouch.scenarios.policies import chosen  # noqa: PLC0415 - see the package
+    from firsttouch.scenarios.policies import select_policies  # noqa: PLC0415 - see the package
 
-    chosen(text)
+    select_policies(text)
     return text
 
 
 def _options(text: str) -> str:
-    from firsttouch.scenarios.memory_options import chosen  # noqa: PLC0415 - see the package
+    from firsttouch.scenarios.memory_options import select_options  # noqa: PLC0415 - see the package
 
-    chosen(text, ("pages", "allocator", "index"))
+    select_options(text, ("pages", "allocator", "index"))
     return text
 
 
@@ -189,21 +189,21 @@ def _section(text: str) -> Path:
 
 
 #: A size in bytes, such as 5.1GB.
-size = checked(parse_bytes, fits=lambda _: True)
+size = accept(parse_bytes, fits=lambda _: True)
 #: A list of numbers such as 0-3,8.
-numbers = checked(parse_list, "a list with a number")
+numbers = accept(parse_list, "a list with a number")
 #: The text of NUMA nodes, of last-level caches, or of all: 0-3, cache:3, all.
-place = checked(
+place = accept(
     lambda text: text if text == "all" or parse_list(text.removeprefix("cache:")) else "",
     "a list with a number, such a list behind cache:, or all",
 )
 #: A time in seconds, from text such as 90, 30min or 12h.
-duration = checked(
+duration = accept(
     seconds, "a time above 0, such as 90 (seconds), 30min or 12h", lambda value: 0 < value < math.inf
 )
-positive = checked(_whole, "a whole number of at least 1")
-bases = checked(_bases, "a number of bases above 0, such as 5G")
-natural = checked(_whole, "a whole number of at least 0", lambda _: True)
+positive = accept(_whole, "a whole number of at least 1")
+bases = accept(_bases, "a number of bases above 0, such as 5G")
+natural = accept(_whole, "a whole number of at least 0", lambda _: True)
 
 #: Arguments of several commands. A name has one meaning, type and placeholder everywhere; :func:`add` adds them.
 SHARED: dict[str, dict[str, Any]] = {
@@ -237,7 +237,7 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--output": {"type": Path, "metavar": "FILE", "help": "the output file"},
     "--budget": {
-        "type": checked(part, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
+        "type": accept(part, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
         "metavar": "BUDGET",
         "help": "part of the whole run that trials may cost, such as 0.1 or 10%%",
     },
@@ -256,25 +256,25 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "stop a run after this time, such as 90 (s) or 12h",
     },
     "--scratch": {
-        "type": checked(_scratch, fits=lambda _: True),
+        "type": accept(_scratch, fits=lambda _: True),
         "metavar": "WHERE",
         "help": "folder for temporary files, or ram or ram:SIZE: memory on the scenario's NUMA nodes (half of the "
         "memory that is left, or SIZE; when it is full, writing fails as on a full disk)",
     },
     "--multiqc": {
-        "type": checked(_section, fits=lambda _: True),
+        "type": accept(_section, fits=lambda _: True),
         "metavar": "FILE",
         "help": "write a section of MultiQC: FILE must end with _mqc.json",
     },
     "--policies": {
-        "type": checked(_policies, fits=lambda _: True),
+        "type": accept(_policies, fits=lambda _: True),
         "default": "usual",
         "metavar": "LIST",
         "help": "usual (default: those of the thesis, and on hosts with several memory tiers those of tiers), "
         "thesis, all, or a comma-separated list",
     },
     "--options": {
-        "type": checked(_options, fits=lambda _: True),
+        "type": accept(_options, fits=lambda _: True),
         "default": "all",
         "metavar": "LIST",
         "help": "memory options to try: none, all that are available (default), or a comma-separated list",

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
                 "topology": host.to_dict(),
                 "scenarios": [s.to_dict() for s in planned.scenarios],
                 "infeasible": [
-                    {"name": n, "reason": r, "fits_as": (other := planned.fitting(n)) and other.name}
+                    {"name": n, "reason": r, "fits_as": (other := planned.with_fitting_index(n)) and other.name}
                     for n, r in planned.infeasible
                 ],
                 "memory_options": [
@@ -144,7 +144,7 @@ def _words(scenario: Scenario, host: Topology, need: Need, memory: int) -> tuple
     return (
         f"{n} x {threads} thread" + "s" * (threads > 1),
         _bound(scenario, host),
-        f"{n} x {format_bytes(need.of(threads, copies))}{shared} of {format_bytes(memory)}",
+        f"{n} x {format_bytes(need.bytes_for(threads, copies))}{shared} of {format_bytes(memory)}",
     )
 
 
@@ -203,7 +203,7 @@ def _fitting(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator
     """Yield, by index option, the scenarios that fit because instances share copies of the index."""
     by_option: dict[str, dict[str, list[str]]] = {}
     for name, _ in planned.infeasible:
-        other = planned.fitting(name)
+        other = planned.with_fitting_index(name)
         if other and (index := memory_options.of_kind(other.options, "index")):
             words = _words(other, host, need, memory)[-1]
             by_option.setdefault(index.name, {}).setdefault(words, []).append(name)

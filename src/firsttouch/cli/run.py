@@ -181,7 +181,7 @@ def _add_for_dataset(group: argparse._ArgumentGroup) -> None:
     arg("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     arg(
         "--expect-sha256",
-        type=options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers"),
+        type=options.accept(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers"),
         metavar="SUM[,SUM,READS,MAPPED]",
         help="common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads and "
         "mapped reads of a run that had it, equal alignments are recognized faster",

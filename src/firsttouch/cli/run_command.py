@@ -151,8 +151,8 @@ def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
 
     try:
         with (
-            host_lock.holding(say, share_host=request.share_host, shared=True),
-            pu_claims.claimed(scenario, avoiding, say) as (placed, warning),
+            host_lock.hold_unless_shared(say, share_host=request.share_host, shared=True),
+            pu_claims.claim_pus(scenario, avoiding, say) as (placed, warning),
         ):
             if warning:
                 say(f"warning: {warning}")
@@ -182,7 +182,7 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
             "-o, -O and --sort need SAM, which the command does not write without "
             f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
         )
-    output.check(inputs=[*command.files(), *command.written()])
+    output.check(inputs=[*command.files(), *command.written_files()])
     command.refuse_overwriting([request.reference] if request.reference else [])
     if command.summary_file:
         atomic_files.check_place(command.summary_file)
@@ -230,7 +230,7 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
             options=request.options,
             say=say,
         )
-        with host_lock.holding(say, share_host=request.share_host, shared=True):
+        with host_lock.hold_unless_shared(say, share_host=request.share_host, shared=True):
             choice = choosing.choose()
         say(f"{choice.scenario.name}: {choice.reason}")
         return choice.scenario
@@ -315,7 +315,7 @@ def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
         return 0
     index = memory_options.of_kind(scenario.options, "index")
     need = command.aligner.need(command.aligner.index_bytes(command.index))
-    return scenario.instances * need.of(scenario.threads, index.copies if index else "own")
+    return scenario.instances * need.bytes_for(scenario.threads, index.copies if index else "own")
 
 
 def _memory_left(need: int, available: int | None) -> int | None:
@@ -369,9 +369,9 @@ class _Task(Struct):
     def describe(self, header: bytes) -> bytes:
         """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
         note = stream.note(self.scenario, self.output)
-        return sam.describe_program(self.copies.restored(header), self.command.described(), note)
+        return sam.describe_program(self.copies.restore_header(header), self.command.as_typed(), note)
 
-    def unsplit(self) -> stream.Result:
+    def unsplit(self) -> stream.StreamResult:
         """Run the user's command as it is, in one instance."""
         direct = self.output.place is None and self.output.written_form == "sam" and not self.output.sort
         direct = direct and self.uses[0] == OWN
@@ -385,7 +385,7 @@ class _Task(Struct):
             timeout=self.request.timeout,
         )
 
-    def streamed(self) -> stream.Result:
+    def streamed(self) -> stream.StreamResult:
         """Align the reads with all instances."""
         command = self.command
         with no_idle_threads():
@@ -465,7 +465,7 @@ def _report(
     request: AlignRequest,
     command: UserCommand,
     scenario: Scenario,
-    result: stream.Result,
+    result: stream.StreamResult,
 ) -> None:
     """Say on standard error how the run went."""
     state = evidence.describe(result, unverified=evidence.COMPLETE)
@@ -480,7 +480,7 @@ def _report(
         say(f"{unfed} of {scenario.instances} instances got no reads: {why}")
 
 
-def _run_document(task: _Task, result: stream.Result, files: Sequence[Path]) -> dict[str, Any]:
+def _run_document(task: _Task, result: stream.StreamResult, files: Sequence[Path]) -> dict[str, Any]:
     """Return the JSON form of a run."""
     return {
         "command": list(task.command.words),

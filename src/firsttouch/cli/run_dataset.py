@@ -95,8 +95,8 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
     watching = watching_health(request.records, say=say)
-    holding = host_lock.holding(say, share_host=request.share_host, shared=production)
-    claiming = pu_claims.claimed(
+    holding = host_lock.hold_unless_shared(say, share_host=request.share_host, shared=production)
+    claiming = pu_claims.claim_pus(
         scenario, lambda busy: _planned(request, given, busy).scenario(scenario.name), say
     )
     with holding, claiming as (scenario, warning), watching, work.copies, Steps() as steps:

@@ -61,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
 def run_check(args: argparse.Namespace) -> int:
     """Measure a check of the site and print its record; 1 if the placement did not hold."""
     from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
-    from firsttouch.benchmarks.recording import recording  # noqa: PLC0415
+    from firsttouch.benchmarks.recording import hold_and_record  # noqa: PLC0415
 
     spec = site_checks.load(args.check)
     spec = replace(spec, scenario=args.scenario) if args.scenario else spec
-    with recording(args.records, share_host=args.share_host, say=say) as keep:
+    with hold_and_record(args.records, share_host=args.share_host, say=say) as keep:
         record = site_checks.measure_program(
             spec, repetitions=args.repetitions or 3, timeout=args.timeout, threads=args.threads
         )
@@ -117,7 +117,7 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     lacking = grant.lacking_pus(grant.asked_threads(words), host, None if is_alone else len(placement.pus))
     # The tasks of a host lack the same, so that one of them says it.
     if task is None or task.local == 0:
-        for warning in filter(None, (lacking, task.crowded(host) if task else "")):
+        for warning in filter(None, (lacking, task.crowding(host) if task else "")):
             say(f"firsttouch: warning: {warning}")
     argv = with_threads(words, scenario.threads)
     # None, unless the user asks for a number.
@@ -127,9 +127,9 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     # Of one run, nothing is measured that another could disturb, unless it is recorded. Tasks run together.
     is_shared = not request.records or not is_alone
     # The user chose the PUs of --on, and the tasks of a host divide it.
-    claiming = pu_claims.claimed(scenario, lambda _: scenario, say) if is_alone else nullcontext((scenario, ""))
+    claiming = pu_claims.claim_pus(scenario, lambda _: scenario, say) if is_alone else nullcontext((scenario, ""))
     with (
-        host_lock.holding(say, share_host=request.share_host, shared=is_shared),
+        host_lock.hold_unless_shared(say, share_host=request.share_host, shared=is_shared),
         claiming as (_, warning),
         scratch_in(request.scratch, placement.numa_nodes) as memory,
         # With a time limit, all that the program started ends with it. Without one, it may leave daemons.
@@ -190,7 +190,7 @@ def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: 
     if request.scenario == "auto":
         from firsttouch.advice import saved  # noqa: PLC0415 - see the package
 
-        return saved.advised(host, words, request.threads, say)
+        return saved.advised_scenario(host, words, request.threads, say)
     return plan(host).of_one_instance(request.scenario, request.threads)
 
 

@@ -12,14 +12,14 @@ from msgspec.structs import asdict
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
-from firsttouch.execution.progress import coloured, tabular
+from firsttouch.execution.progress import colour_verdicts, tabular
 from firsttouch.fleet import drain
-from firsttouch.host.host_lists import folded
+from firsttouch.host.host_lists import fold
 from firsttouch.judge.judging import explain
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.report import inputs
 from firsttouch.systems.definition import available, bare, load
 
@@ -108,14 +108,14 @@ def run(args: argparse.Namespace) -> int:
         for note in fleet.notes():
             print(one_line(note))
         for host in hosts:
-            print(coloured(one_line(host.line())))
+            print(colour_verdicts(one_line(host.line())))
             for line in host.evidence if len(hosts) == 1 else ():
                 print(one_line(f"  {line}"))
         for line in _explained(explained) if args.explain else ():
             print(one_line(line))
-        for word, names in grouped(words, lambda host: words[host]).items() if brief and not args.explain else ():
+        for word, names in by_key(words, lambda host: words[host]).items() if brief and not args.explain else ():
             if word not in _DETAILED:
-                print(coloured(f"verdict {folded(names)} {word}"))
+                print(colour_verdicts(f"verdict {fold(names)} {word}"))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
         for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):

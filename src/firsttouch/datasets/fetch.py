@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from firsttouch import paths
 from firsttouch.datasets import store
 from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, Expect, Options, load, without_login
-from firsttouch.datasets.store import NoRoom, Place, Progress, need_space, write_json, writing
+from firsttouch.datasets.store import NoRoom, Place, Progress, name_disk_errors, need_space, write_json
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Files of installed Debian packages
 
 
-def packaged(package: str, path: Path) -> Path:
+def package_file(package: str, path: Path) -> Path:
     """Return *path*, a file of *package*; raises Missing with the command that installs it."""
     if path.is_file():
         return path
@@ -116,7 +116,7 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
         elif not begun or (start, total) != (size, begun.total) or validator not in (None, begun.validator):
             _discard(part)
             raise _Interrupted("the file on the server changed during the download")
-        with writing(part.parent, total):
+        with name_disk_errors(part.parent, total):
             if total is not None:
                 need_space(part.parent, total - size, f"the rest of {part.stem}")
             _receive(response, part, _Version(without_login(url), limit, validator, total), size, progress)
@@ -258,8 +258,8 @@ def get(
     report = progress or _silent
     request = _request(name, options)
     given = _given_files(request, from_files)
-    if given or not all(request.place.untouched(file) for file in request.files):
-        with request.place.locked(report):
+    if given or not all(request.place.is_untouched(file) for file in request.files):
+        with request.place.lock(report):
             for file in request.files:
                 if file.name in given or not request.place.intact(file, report):
                     _obtain(request, file, given.get(file.name), report)
@@ -336,7 +336,7 @@ def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) ->
     """Return where *file* lies as its publisher packs it; a download goes to *part*."""
     dataset = request.dataset
     if dataset.kind == "package":
-        return packaged(dataset.package, Path(file.source))
+        return package_file(dataset.package, Path(file.source))
     if dataset.kind == "derived":
         get(dataset.parent, progress=progress)
         return _request(dataset.parent, {}).place.path(file.source)
@@ -376,7 +376,7 @@ def _unpack(request: _Request, file: DataFile, path: Path, origin: str, progress
     )
     if file.first_reads or file.truncate:
         chunks = store.cut_reads(chunks, file.first_reads, file.truncate)
-    with request.place.temporary() as folder, writing(request.place.folder, file.bytes_about):
+    with request.place.temporary() as folder, name_disk_errors(request.place.folder, file.bytes_about):
         temporary = folder / file.name
         facts = store.write(chunks, temporary, file.role, [algorithm] if pinned else [])
         if pinned and facts.digests[algorithm] != expected:
@@ -387,7 +387,7 @@ def _unpack(request: _Request, file: DataFile, path: Path, origin: str, progress
         request.place.keep(temporary, file, facts.digests["sha256"], origin)
 
 
-def _check_facts(request: _Request, file: DataFile, facts: store.Facts) -> None:
+def _check_facts(request: _Request, file: DataFile, facts: store.FileFacts) -> None:
     """Raise Corrupt if *facts* differ from the manifest or from the file that was got first."""
     expect, sha256 = request.expect, facts.digests["sha256"]
     if file.role == "reads":

@@ -16,7 +16,7 @@ from msgspec import Meta, field
 from msgspec.structs import fields
 
 from firsttouch import paths
-from firsttouch.documents import Bytes, Count, Document, Table, Where, parse_toml, read_text
+from firsttouch.documents import Bytes, Count, FileTable, ParsedFile, Where, parse_toml, read_text
 from firsttouch.errors import BadInput, none_such
 
 UNPINNED = "unpinned"
@@ -34,7 +34,7 @@ _Fraction = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1"
 _DIGEST = "sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}"
 
 
-class DataFile(Table, frozen=True):
+class DataFile(FileTable, frozen=True):
     """One file of a dataset as it lies in the store, decompressed."""
 
     role: Literal["reference", "reads"]
@@ -67,7 +67,7 @@ class DataFile(Table, frozen=True):
         return f"{source} {self.checksum} {self.packed_checksum or None} {self.first_reads} {self.truncate}"
 
 
-class Expect(Table, frozen=True):
+class Expect(FileTable, frozen=True):
     """Facts that are expected of the files of a dataset."""
 
     reads: Count | None = None  #: of each file
@@ -86,7 +86,7 @@ class Expect(Table, frozen=True):
         least = self.mapped_fraction_min
         return float(least.get(aligner, least["others"]) if isinstance(least, Mapping) else least)
 
-    def stated(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Return the facts that the manifest states, by name."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
@@ -101,7 +101,7 @@ _LIMITS = {
 }
 
 
-class Options(Table, frozen=True):
+class Options(FileTable, frozen=True):
     """The options of a generated dataset; raises ValueError for a value out of range."""
 
     genome_size: Bytes  #: bases
@@ -116,7 +116,7 @@ class Options(Table, frozen=True):
                 raise ValueError(f"{name} must be from {low} to {high}, not {value}")
 
 
-class Dataset(Table, frozen=True):
+class Dataset(FileTable, frozen=True):
     """A dataset as its manifest describes it."""
 
     name: str
@@ -162,7 +162,7 @@ def load(name: str) -> Dataset:
     return dataset
 
 
-def _read(name: str) -> tuple[Dataset, Document]:
+def _read(name: str) -> tuple[Dataset, ParsedFile]:
     """Return the dataset *name* and the document that describes it."""
     known_files = files()
     if name not in known_files:
@@ -188,7 +188,7 @@ def parse(text: str, path: Path) -> Dataset:
     return _dataset(parse_toml(text, path), path)
 
 
-def _dataset(document: Document, path: Path) -> Dataset:
+def _dataset(document: ParsedFile, path: Path) -> Dataset:
     kind = document.data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise document.error(f"kind must be one of {', '.join(_KINDS)}", "kind")
@@ -198,7 +198,7 @@ def _dataset(document: Document, path: Path) -> Dataset:
     return dataset
 
 
-def _check_keys(document: Document, kind: str) -> None:
+def _check_keys(document: ParsedFile, kind: str) -> None:
     """Raise BadInput for a key that a manifest of *kind* lacks, or that only another kind has."""
     needed, source = _KINDS[kind]
     foreign = {key for keys, _ in _KINDS.values() for key in keys} - {*needed}
@@ -224,7 +224,7 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _check_sense(document: Document, dataset: Dataset) -> None:
+def _check_sense(document: ParsedFile, dataset: Dataset) -> None:
     """Raise BadInput for keys that are valid alone but contradict each other."""
     files, least = dataset.files, dataset.expect.mapped_fraction_min
     if isinstance(least, Mapping) and "others" not in least:

@@ -34,7 +34,7 @@ class Corrupt(Exception):
     """Unexpected bytes; the text is the reason, in one line."""
 
 
-class Facts(NamedTuple):
+class FileFacts(NamedTuple):
     """Facts of a file that was written."""
 
     digests: dict[str, str]  #: algorithm -> hex digest
@@ -48,12 +48,12 @@ def read(path: Path, what: str, progress: Progress) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
             total = os.fstat(file.fileno()).st_size
-            yield from counted(iter(lambda: file.read(_CHUNK), b""), what, total, progress)
+            yield from with_progress(iter(lambda: file.read(_CHUNK), b""), what, total, progress)
     except OSError as error:
         raise RunFailed(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def counted(chunks: Iterable[bytes], what: str, total: int, progress: Progress) -> Iterator[bytes]:
+def with_progress(chunks: Iterable[bytes], what: str, total: int, progress: Progress) -> Iterator[bytes]:
     """Yield *chunks*, with progress as *what* in bytes of *total*."""
     done = 0
     for chunk in chunks:
@@ -157,7 +157,7 @@ class _Digests:
         return {name: digest.hexdigest() for name, digest in self._digests.items()}
 
 
-def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable[str] = ()) -> Facts:
+def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable[str] = ()) -> FileFacts:
     """Write *chunks*, a FASTA (role "reference") or FASTQ ("reads") text, to *target*; return its facts.
 
     Digests are SHA-256 and those of *algorithms*. Raises Corrupt if the text is not complete.
@@ -176,10 +176,10 @@ def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable
         file.flush()
         os.fsync(file.fileno())
     if role == "reads":
-        return Facts(digests.hex(), size, *_check_fastq(target))
+        return FileFacts(digests.hex(), size, *_check_fastq(target))
     if head != b">":
         raise Corrupt("not a FASTA file: it does not begin with '>'")
-    return Facts(digests.hex(), size, contigs)
+    return FileFacts(digests.hex(), size, contigs)
 
 
 def _check_fastq(file: Path) -> tuple[int, int]:
@@ -249,7 +249,7 @@ class Place(NamedTuple):
         temporary.replace(self.path(file.name))
         self._write(file.name, {"recipe": file.recipe, "sha256": sha256, "from": origin})
 
-    def untouched(self, file: DataFile) -> bool:
+    def is_untouched(self, file: DataFile) -> bool:
         """Return whether *file* is here and has not been written to since it was hashed.
 
         The kernel sets the change time at every write, and no program can set it back.
@@ -259,7 +259,7 @@ class Place(NamedTuple):
 
     def intact(self, file: DataFile, progress: Progress) -> bool:
         """Return whether *file* is here with the recorded content; the caller holds the lock."""
-        if self.untouched(file):
+        if self.is_untouched(file):
             return True
         entry, path = self.record(file.name), self.path(file.name)
         if entry.get("recipe") != file.recipe or not path.is_file():
@@ -284,13 +284,13 @@ class Place(NamedTuple):
             yield Path(name)
 
     @contextmanager
-    def locked(self, progress: Progress) -> Iterator[None]:
+    def lock(self, progress: Progress) -> Iterator[None]:
         """Create this folder, lock it against other processes, and remove what killed ones left."""
-        with writing(self.folder):
+        with name_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             message = f"waiting for another process that writes {self.folder}"
             # In a read-only store a complete dataset can still be checked.
-            with file_lock.locked(self.folder / ".lock", on_wait=lambda: progress(message, 0, None)):
+            with file_lock.lock_file(self.folder / ".lock", on_wait=lambda: progress(message, 0, None)):
                 for left in self.folder.glob(".tmp-*"):
                     shutil.rmtree(left, ignore_errors=True)
                 atomic_files.clear(self.folder, all_hosts=True)
@@ -318,7 +318,7 @@ def need_space(folder: Path, need: int, what: str) -> None:
 
 
 @contextmanager
-def writing(folder: Path, need: int | None = None) -> Iterator[None]:
+def name_disk_errors(folder: Path, need: int | None = None) -> Iterator[None]:
     """Turn an OSError of writing into *folder* into NoRoom or Missing; *need*: total bytes, if known."""
     try:
         yield

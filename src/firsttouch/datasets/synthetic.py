@@ -70,7 +70,7 @@ def make(place: Place, options: Options, progress: Progress) -> None:
             from firsttouch.datasets.genome import fasta  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
             chunks = fasta(options.genome_size, options.repeat_fraction, options.seed)
-            chunks = store.counted(chunks, f"making {GENOME}", options.genome_size * 81 // 80, progress)
+            chunks = store.with_progress(chunks, f"making {GENOME}", options.genome_size * 81 // 80, progress)
             facts = store.write(chunks, folder / GENOME, "reference")
             place.keep(folder / GENOME, genome, facts.digests["sha256"], "firsttouch")
     if not all(place.intact(file, progress) for file in reads):
@@ -115,7 +115,7 @@ def _output(prefix: Path, end: int) -> Path:
     raise RunFailed(f"dwgsim succeeded but wrote no {prefix.name}.bwa.read{end}.fastq.gz")
 
 
-def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> store.Facts:
+def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> store.FileFacts:
     """Decompress a file of dwgsim, and check the number and length of its reads."""
     chunks = store.gunzip(store.read(packed, f"unpacking {target.name}", progress))
     try:

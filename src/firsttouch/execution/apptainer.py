@@ -55,7 +55,7 @@ _PROGRAMS = frozenset(
 )
 
 
-def prepared(image: str, argv: Sequence[str]) -> Start:
+def start_command(image: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started in *image* (empty: FIRSTTOUCH_IMAGE or IMAGE).
 
     The image is started once for a trial, with all paths that the command needs. Raises Missing without Apptainer

@@ -33,7 +33,7 @@ class Start(Struct, frozen=True):
     env: Mapping[str, str]
 
 
-def checked(name: str) -> str:
+def check_backend(name: str) -> str:
     """Return *name*; raises BadInput if it is not a backend."""
     if name not in NAMES:
         raise BadInput(none_such("backend", name, NAMES))
@@ -43,20 +43,20 @@ def checked(name: str) -> str:
 def command(name: str, image: str = "") -> list[str]:
     """Return the argv that runs firsttouch in a backend, without firsttouch's arguments."""
     firsttouch = [str(Path(sys.executable).with_name("firsttouch"))]
-    if checked(name) == NATIVE:
+    if check_backend(name) == NATIVE:
         return firsttouch
     return [*firsttouch, "inside", *(["--image", image] if image else []), name, "--"]
 
 
-def prepared(name: str, image: str, argv: Sequence[str]) -> Start:
+def start_with(name: str, image: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started with a backend.
 
     *image* is the backend's file or folder, empty for the default. The site is checked first:
     raises BadInput, Missing or CannotHere.
     """
-    if checked(name) == NATIVE:
+    if check_backend(name) == NATIVE:
         return Start([*command(NATIVE), *argv], dict(os.environ))
-    start: Start = importlib.import_module(f"firsttouch.execution.{name}").prepared(image, argv)
+    start: Start = importlib.import_module(f"firsttouch.execution.{name}").start_command(image, argv)
     return start
 
 

@@ -38,7 +38,7 @@ class Origin(Struct, frozen=True):
     interface: int = INTERFACE
 
 
-def of(checkout: Path, target: str) -> Origin:
+def copied_origin(checkout: Path, target: str) -> Origin:
     """Return the origin of a copy of *checkout* for *target*."""
     stored = checkout / "REVISION"
     revision = stored.read_text(encoding="utf-8").strip() if stored.is_file() else _revision(checkout)
@@ -69,7 +69,7 @@ def _revision(checkout: Path) -> str:
 def main(argv: list[str]) -> int:
     """Write the origin of CHECKOUT for TARGET to FILE."""
     checkout, file, target = argv
-    text = json.dumps(asdict(of(Path(checkout), target)), indent=1) + "\n"
+    text = json.dumps(asdict(copied_origin(Path(checkout), target)), indent=1) + "\n"
     Path(file).write_text(text, encoding="utf-8")
     return 0
 

@@ -27,7 +27,7 @@ _CAUSES: Mapping[int, str] = {
 }
 
 
-def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
+def guarded_argv(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
     """Return the argv of a program that the kernel kills when the process that starts it is killed.
 
     *by_this_process*: this process starts it, and not another program.
@@ -60,7 +60,7 @@ def child(
     process = None
     try:
         with defer_signals():
-            process = start(guarded(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, fds=fds)
+            process = start(guarded_argv(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, fds=fds)
         yield process
     except OSError as error:
         if process is not None:
@@ -170,7 +170,7 @@ def signal_text(number: int) -> str:
     return signal_name(number) + _CAUSES.get(number, "")
 
 
-def ending(name: str, status: int) -> str:
+def describe_ending(name: str, status: int) -> str:
     """Return how the program *name* ended, by its exit status (negative: the signal)."""
     if status >= 0:
         return f"{name} ended with status {status}"

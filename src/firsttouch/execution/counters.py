@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.execution.child_process import guarded
+from firsttouch.execution.child_process import guarded_argv
 from firsttouch.tools import require
 
 #: perf's names of the thesis's events.
@@ -33,7 +33,7 @@ def wrap(argv: Sequence[str], log: Path) -> list[str]:
     """Return the argv that runs *argv* under perf stat, which writes to *log*; raises Missing without perf."""
     require("perf")
     perf = ["perf", "stat", "-x", ";", "-o", str(log), "-e", ",".join(EVENTS), "--"]
-    return [*perf, *guarded(argv, by_this_process=False)]
+    return [*perf, *guarded_argv(argv, by_this_process=False)]
 
 
 def parse(text: str) -> dict[str, int]:

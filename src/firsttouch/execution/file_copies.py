@@ -54,7 +54,7 @@ def _source(file: Path) -> Source:
     return Source(file, status.st_size)
 
 
-class _Copy(Struct):
+class _PendingCopy(Struct):
     """A copy that is being made."""
 
     source: Source
@@ -80,7 +80,7 @@ def copy_all(sources: Sequence[Source], folder: Path, *, on_progress: Callable[[
                     on_progress(done)
 
 
-def _copy_file(copy: _Copy, pool: ThreadPoolExecutor) -> Generator[int, None, None]:
+def _copy_file(copy: _PendingCopy, pool: ThreadPoolExecutor) -> Generator[int, None, None]:
     """Copy a file by the threads of *pool*, and yield the sizes of the chunks that are done."""
     from concurrent.futures import wait  # noqa: PLC0415
 
@@ -99,7 +99,7 @@ def _copy_file(copy: _Copy, pool: ThreadPoolExecutor) -> Generator[int, None, No
 
 
 @contextlib.contextmanager
-def _opened(source: Source, folder: Path) -> Iterator[_Copy]:
+def _opened(source: Source, folder: Path) -> Iterator[_PendingCopy]:
     """Open source and copy; at the end the source must be unchanged."""
     with contextlib.ExitStack() as stack:
         try:
@@ -116,7 +116,7 @@ def _opened(source: Source, folder: Path) -> Iterator[_Copy]:
         writing = os.open(folder / source.file.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         stack.callback(os.close, writing)
         os.ftruncate(writing, source.bytes)
-        yield _Copy(source, reading, writing)
+        yield _PendingCopy(source, reading, writing)
         try:
             now = source.file.stat()
         except OSError as error:
@@ -152,7 +152,7 @@ def _is_cached(handle: int, offset: int) -> bool:
         return False
 
 
-def _copy_chunk(copy: _Copy, begin: int, keep: bool, stop: threading.Event) -> int:
+def _copy_chunk(copy: _PendingCopy, begin: int, keep: bool, stop: threading.Event) -> int:
     """Copy the chunk that begins at *begin* and return its size; it stays in the page cache if *keep*."""
     block = memoryview(bytearray(_BLOCK))
     offset, end = begin, min(begin + _CHUNK, copy.source.bytes)

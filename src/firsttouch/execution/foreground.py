@@ -60,7 +60,7 @@ def run_in_foreground(
         outcome = Outcome(job, 0, time.monotonic(), 0.0, 0.0, 0, placement_check.Observed())
         try:
             # Guarded in the child, because the shell of guarded() drops variables such as bash's functions.
-            with memory_options.inherited(job.options):
+            with memory_options.inherit_settings(job.options):
                 process = subprocess.Popen(
                     job.words,
                     env=job.environment(),
@@ -80,7 +80,7 @@ def run_in_foreground(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if late and timeout is not None:
         raise TimedOut(late_message(job, timeout))
-    outcome.ended(raw, usage)
+    outcome.store_usage(raw, usage)
     return outcome
 
 
@@ -113,7 +113,7 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watchin
         before, spent = time.thread_time(), 0.0
         if now >= due:
             watching.look(pid, outcome.observed)
-            due = pace.next(time.thread_time() - before, seen=outcome.sampled())
+            due = pace.next(time.thread_time() - before, seen=outcome.is_sampled())
         else:
             grown = watching.grown(pid, outcome.observed)
             spent = time.thread_time() - before

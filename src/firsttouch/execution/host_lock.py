@@ -28,7 +28,7 @@ _PAUSE = 0.2
 
 
 @contextlib.contextmanager
-def measuring(say: Callable[[str], None], *, shared: bool = False, hint: str = "") -> Iterator[None]:
+def hold_host(say: Callable[[str], None], *, shared: bool = False, hint: str = "") -> Iterator[None]:
     """Hold the host lock during a measurement; report the holder through *say*, with a *hint*, before waiting.
 
     *shared* is for runs that are not timed: they may hold the lock together, but exclude measurements. Processes
@@ -42,13 +42,13 @@ def measuring(say: Callable[[str], None], *, shared: bool = False, hint: str = "
             os.close(handle)
 
 
-def holding(
+def hold_unless_shared(
     say: Callable[[str], None], *, share_host: bool, shared: bool = False
 ) -> contextlib.AbstractContextManager[None]:
-    """Hold this host as :func:`measuring` does, unless it is to be shared with other measurements."""
+    """Hold this host as :func:`hold_host` does, unless it is to be shared with other measurements."""
     if share_host:
         return contextlib.nullcontext()
-    return measuring(say, shared=shared, hint=" (--share-host does not wait, and both runs may be slower)")
+    return hold_host(say, shared=shared, hint=" (--share-host does not wait, and both runs may be slower)")
 
 
 def _file() -> Path:
@@ -76,7 +76,7 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
     """Return a descriptor that holds the lock, or None if an ancestor of this process holds it."""
     announced = False
     while True:
-        handle = opened(file)
+        handle = open_lock_file(file)
         try:
             while not try_lock(handle, shared=shared):
                 holders = _holders(handle)
@@ -98,7 +98,7 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
         os.close(handle)
 
 
-def opened(file: Path) -> int:
+def open_lock_file(file: Path) -> int:
     """Open the lock file, or create it; raises OSError for a link, BadInput for anything but a regular file.
 
     It is opened for reading, because in a sticky folder the kernel lets no user write to another user's file.

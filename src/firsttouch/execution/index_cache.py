@@ -155,7 +155,7 @@ def wrong(cached: Cached, banks: Sequence[int]) -> str:
 
 def _misplaced(cached: Cached, banks: Sequence[int]) -> str:
     """Return why the pages that are cached do not lie evenly on *banks*, as far as that is known."""
-    return evidence.misplaced(cached.pages or {}, banks, outside=TOLERANCE, even=True)
+    return evidence.why_misplaced(cached.pages or {}, banks, outside=TOLERANCE, even=True)
 
 
 def _why(files: Sequence[Path], state: str) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from firsttouch.errors import CannotHere
 from firsttouch.execution import placement_check
-from firsttouch.execution.child_process import ending, exit_status, last_lines
+from firsttouch.execution.child_process import describe_ending, exit_status, last_lines
 from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.placement import Placement
@@ -81,7 +81,7 @@ class Outcome(Struct):
         """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
         if self.status == 0 or self.job.excused():
             return ""
-        return ending(self.job.argv[0], self.status) + last_words(self.job) + full_disk(self.job)
+        return describe_ending(self.job.argv[0], self.status) + last_words(self.job) + full_disk(self.job)
 
     @property
     def misplaced(self) -> str:
@@ -90,7 +90,7 @@ class Outcome(Struct):
             return ""
         return placement_check.verify(self.job.placement, self.job.threads, self.observed)
 
-    def sampled(self, *, all_threads: bool = False) -> bool:
+    def is_sampled(self, *, all_threads: bool = False) -> bool:
         """Return whether memory, index and, if *all_threads*, all threads were sampled, or cannot be read.
 
         Threads that bind themselves begin on the PUs of the thread that creates them. They count when they are
@@ -106,7 +106,7 @@ class Outcome(Struct):
     @property
     def unverified(self) -> str:
         """Why the placement is unknown, or an empty string if it held or is known to be wrong."""
-        unknown = placement_check.unverified(self.observed)
+        unknown = placement_check.why_unverified(self.observed)
         return unknown if unknown == self.misplaced else ""
 
     @property
@@ -114,7 +114,7 @@ class Outcome(Struct):
         """The exit status with which a command passes the program's on."""
         return exit_status(self.status)
 
-    def ended(self, raw: int, usage: resource.struct_rusage) -> None:
+    def store_usage(self, raw: int, usage: resource.struct_rusage) -> None:
         """Store what wait4(2) returned for the process."""
         self.status = os.waitstatus_to_exitcode(raw)
         self.cpu_seconds = usage.ru_utime + usage.ru_stime

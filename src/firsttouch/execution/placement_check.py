@@ -352,7 +352,7 @@ def _starting(pid: int, proc: Path) -> bool:
     return name in {"setpriv", "numactl", "nsenter"} or IF_PARENT_LIVES.encode() in words or words == [b""]
 
 
-def unverified(observed: Observed) -> str:
+def why_unverified(observed: Observed) -> str:
     """Return why the placement could not be observed, or an empty string if it was."""
     if observed.unreadable:
         return f"the placement cannot be verified: {observed.unreadable}"
@@ -373,7 +373,7 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
 
     *threads* is the requested number of threads; fewer PUs than that mean that something else pins them as well.
     """
-    reason = unverified(observed)
+    reason = why_unverified(observed)
     if reason and reason != observed.coverage.reason():
         return reason
     # A wrong PU is wrong, however little memory was sampled.

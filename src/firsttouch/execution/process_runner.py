@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, CannotHere, ProgramFailed, TimedOut, os_reason
 from firsttouch.execution import placement_check
-from firsttouch.execution.child_process import guarded, start
+from firsttouch.execution.child_process import guarded_argv, start
 from firsttouch.execution.jobs import Job, Outcome, last_words, late_message, require_programs
 from firsttouch.execution.sampling import Pace, Watching
 from firsttouch.execution.threads import WorkerThread
@@ -164,9 +164,9 @@ class _Running:
                 files = (stack.enter_context(file.open("wb")) for file in (job.stdout, job.stderr))
                 out, err = job.streams or files
                 self.outcome.started = clock.monotonic()
-                stack.enter_context(memory_options.inherited(job.options))
+                stack.enter_context(memory_options.inherit_settings(job.options))
                 self.process = start(
-                    guarded(job.words),
+                    guarded_argv(job.words),
                     stdin=subprocess.DEVNULL if job.stdin is None else job.stdin,
                     stdout=out,
                     stderr=err,
@@ -194,7 +194,7 @@ class _Running:
                 self._signal(signal.SIGKILL)  # children that a wrapper script left running
                 _, raw, usage = os.wait4(self.process.pid, 0)
                 self.done.set()
-            outcome.ended(raw, usage)
+            outcome.store_usage(raw, usage)
             self.process.returncode = outcome.status
         except ChildProcessError:  # reaped elsewhere, or by the kernel because SIGCHLD is ignored
             self.lost = True
@@ -204,7 +204,7 @@ class _Running:
 
     def seen(self, *, all_threads: bool) -> bool:
         """Whether all that the job's placement asks for has been sampled, or never will be."""
-        return self.outcome.sampled(all_threads=all_threads) or self.done.is_set()
+        return self.outcome.is_sampled(all_threads=all_threads) or self.done.is_set()
 
     def look(self, look: Callable[[int, placement_check.Observed], None]) -> None:
         if not self.done.is_set():

@@ -70,7 +70,7 @@ def columns() -> int | None:
     return (os.get_terminal_size(sys.stdout.fileno()).columns or 80) if is_terminal(sys.stdout) else None
 
 
-def fitted(text: str) -> str:
+def fit_to_terminal(text: str) -> str:
     """Return *text* with lines cut to fit the terminal if standard output is one; a file gets whole lines."""
     width = columns()
     if width is None:
@@ -147,7 +147,7 @@ class Steps:
         live("")
 
 
-def coloured(text: str) -> str:
+def colour_verdicts(text: str) -> str:
     """Return *text* with coloured verdicts if standard output is a terminal and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR") or not is_terminal(sys.stdout):
         return text

@@ -48,7 +48,7 @@ class Claim(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def claimed(
+def claim_pus(
     scenario: Scenario, avoiding: Callable[[frozenset[int]], Scenario], say: Callable[[str], None]
 ) -> Iterator[tuple[Scenario, str]]:
     """Claim the PUs of a scenario while the block runs; yield it with a warning, "" if it shares no PU.
@@ -87,7 +87,7 @@ def _alone(file: Path) -> Iterator[None]:
     """Let one run at a time choose its PUs; one that hangs is not waited for."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, BadInput):  # it may be anything of another user
-            handle = host_lock.opened(file)
+            handle = host_lock.open_lock_file(file)
             stack.callback(os.close, handle)
             deadline = time.monotonic() + _PATIENCE
             while not try_lock(handle) and time.monotonic() < deadline:

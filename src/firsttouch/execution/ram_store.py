@@ -95,7 +95,7 @@ class RamStore:
         """Return whether the holder still runs. One that was killed loses its files before it has ended."""
         return wait(self._holder, 0) is None and self.folder.exists()
 
-    def entering(self) -> list[str]:
+    def prefix_argv(self) -> list[str]:
         """Return the words before a program's argv that let it run in the holder's namespace.
 
         There /dev/shm is this store, and the store's folder is :attr:`inside`. The program keeps its folder. Of an
@@ -228,7 +228,7 @@ def _options(space: Space) -> str:
 
 def has_huge_pages() -> bool:
     """Return whether a tmpfs of this host may have huge pages."""
-    mode = kernel_files.chosen(Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+    mode = kernel_files.bracketed_word(Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     return mode not in {"", "deny"}
 
 
@@ -369,4 +369,4 @@ def _misplaced(space: Space, counts: dict[int, int], expected: int) -> str:
     if (missing := expected - sum(counts.values())) > 0:
         return f"{missing} of {expected} pages are not in memory"
     # The kernel puts no page of a tmpfs elsewhere. Each file begins on another NUMA node.
-    return evidence.misplaced(counts, space.numa_nodes, outside=0, even=space.even, huge_pages=2)
+    return evidence.why_misplaced(counts, space.numa_nodes, outside=0, even=space.even, huge_pages=2)

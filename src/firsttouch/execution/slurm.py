@@ -19,7 +19,7 @@ from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
 from firsttouch.host.grant import number_of_job
-from firsttouch.host.host_lists import folded, unfolded
+from firsttouch.host.host_lists import fold, unfold
 from firsttouch.tools import run_tool
 
 #: Seconds that a busy controller may take to answer.
@@ -64,7 +64,7 @@ def _no_slurm(program: str) -> str:
     return f"there is no Slurm here: '{program}' is not on PATH"
 
 
-class Job(Struct, frozen=True):
+class SlurmJob(Struct, frozen=True):
     """The job of this process.
 
     *job* is its own number, *array* the number of the whole array (for other jobs: its own), which sacct and
@@ -78,7 +78,7 @@ class Job(Struct, frozen=True):
     hosts: int
 
     @classmethod
-    def here(cls) -> Job | None:
+    def here(cls) -> SlurmJob | None:
         """Return the job of this process, None outside of Slurm; raises BadInput for odd SLURM_* variables."""
         if "SLURM_JOB_ID" not in os.environ:
             return None
@@ -100,7 +100,7 @@ class Job(Struct, frozen=True):
 def hosts_of_step() -> list[str]:
     """Return the hosts on which srun started this command, none outside of srun."""
     listed = os.environ.get("SLURM_STEP_NODELIST", "")
-    return unfolded(listed) if listed else []
+    return unfold(listed) if listed else []
 
 
 def end_of_job() -> float | None:
@@ -159,7 +159,7 @@ def active(jobs: Iterable[str]) -> Mapping[str, tuple[str, int]] | None:
     return {job: (state, int(restarts)) for job, state, restarts in rows if restarts.isdecimal()}
 
 
-def unended(jobs: Iterable[str]) -> Mapping[str, str] | None:
+def active_jobs(jobs: Iterable[str]) -> Mapping[str, str] | None:
     """Return the states of those of *jobs* (arrays: of all elements) that wait or run, None without an answer."""
     states = active(jobs)
     if states is None:
@@ -167,7 +167,7 @@ def unended(jobs: Iterable[str]) -> Mapping[str, str] | None:
     return {job: state for job, (state, _) in states.items() if job.isdecimal() and state not in ENDING}
 
 
-def accounted(jobs: Iterable[str]) -> list[Ended] | None:
+def job_tries(jobs: Iterable[str]) -> list[Ended] | None:
     """Return every try of *jobs* (for arrays: of all elements), oldest first; None if sacct does not answer."""
     if not (numbers := ",".join(sorted(set(jobs)))):
         return []
@@ -243,7 +243,7 @@ class Node(Struct, frozen=True):
     reason: str = ""
 
     @classmethod
-    def of(cls, name: str, state: str, reason: str = "") -> Node:
+    def from_state(cls, name: str, state: str, reason: str = "") -> Node:
         """Return the host by the text of its *state*, such as ``IDLE+DRAIN`` or ``down*``."""
         words = frozenset(re.split(r"[+*~#!%$@^-]", state.upper())) - {""}
         return cls(name, words, "" if reason == "none" else reason)
@@ -298,20 +298,20 @@ def _states(hosts: Sequence[str]) -> list[Node]:
     """Return *hosts* as sinfo knows them, none without an answer."""
     rows: list[list[str]] = []
     wanted = set(hosts)
-    listed = ",".join(hosts) if len(hosts) < _MOST_LISTED else folded(hosts)
+    listed = ",".join(hosts) if len(hosts) < _MOST_LISTED else fold(hosts)
     with contextlib.suppress(RunFailed):
         rows = _rows(["sinfo", "-h", "-N", "-n", listed, "-o", "%N|%T|%E"], "|", 3)
-    return [Node.of(*row) for row in rows if row[0] in wanted]
+    return [Node.from_state(*row) for row in rows if row[0] in wanted]
 
 
 def nodes(partition: str = "") -> Mapping[str, Node]:
     """Return all hosts (of a *partition*); raises RunFailed."""
     only = ["-p", partition] if partition else []
     rows = _rows(["sinfo", "-h", "-N", *only, "-O", "NodeList:256,StateComplete:256"], None, 2)
-    return {name: Node.of(name, state) for name, state in rows}
+    return {name: Node.from_state(name, state) for name, state in rows}
 
 
-def named(name: str) -> dict[str, str]:
+def states_by_host(name: str) -> dict[str, str]:
     """Return the state of all users' jobs of a *name* that wait or run, by the hosts that they name.
 
     Raises RunFailed.
@@ -319,7 +319,7 @@ def named(name: str) -> dict[str, str]:
     hosts: dict[str, str] = {}
     for state, asked, allocated in _rows(["squeue", "-h", "-r", "-n", name, "-o", "%T|%n|%N"], "|", 3):
         with contextlib.suppress(BadInput):  # a job without hosts
-            hosts |= dict.fromkeys(unfolded(allocated or asked), state)
+            hosts |= dict.fromkeys(unfold(allocated or asked), state)
     return hosts
 
 
@@ -329,14 +329,14 @@ def node(name: str) -> Node:
     lines = _lines(argv, title=f"scontrol show node {name}")
     if len(lines) != 1 or (facts := _fields(lines[0])).get("NodeName") != name:
         raise RunFailed(f"scontrol show node {name}: it answers with {len(lines)} hosts")
-    return Node.of(name, facts.get("State", ""), facts.get("Reason", ""))
+    return Node.from_state(name, facts.get("State", ""), facts.get("Reason", ""))
 
 
-def reserved(reservation: str) -> list[str]:
+def reserved_hosts(reservation: str) -> list[str]:
     """Return the hosts of a reservation; raises RunFailed if Slurm does not know it."""
     argv = ["scontrol", "--oneliner", "show", "reservation", reservation]
     facts = map(_fields, _lines(argv, title=f"scontrol show reservation {reservation}"))
-    return [host for r in facts if r.get("ReservationName") == reservation for host in unfolded(r["Nodes"])]
+    return [host for r in facts if r.get("ReservationName") == reservation for host in unfold(r["Nodes"])]
 
 
 class Reservation(Struct, frozen=True):
@@ -352,7 +352,7 @@ def reservations() -> dict[str, Reservation]:
     lines = _lines(["scontrol", "--oneliner", "show", "reservation"], title="scontrol show reservation")
     return {
         facts["ReservationName"]: Reservation(
-            () if facts.get("Nodes", "(null)") in {"", "(null)"} else tuple(unfolded(facts["Nodes"])),
+            () if facts.get("Nodes", "(null)") in {"", "(null)"} else tuple(unfold(facts["Nodes"])),
             facts.get("State", "ACTIVE") == "ACTIVE",
             facts.get("EndTime", ""),
         )

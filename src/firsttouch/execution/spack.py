@@ -14,7 +14,7 @@ from firsttouch.execution import backends, build_info
 from firsttouch.execution.backends import Start
 
 
-def prepared(view: str, argv: Sequence[str]) -> Start:
+def start_command(view: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started from *view* (empty: FIRSTTOUCH_VIEW or .cache/spack's).
 
     Raises Missing if the view or one of its programs does not exist, BadInput if there are several views.

@@ -82,7 +82,7 @@ class Task(Struct, frozen=True):
                 return frozenset(os.sched_getaffinity(self.launcher)).intersection(pu.index for pu in host.pus)
         return frozenset()
 
-    def crowded(self, host: Topology) -> str:
+    def crowding(self, host: Topology) -> str:
         """Return that mpirun has bound its ranks to few PUs of those that it may use, or to the same; or "".
 
         Open MPI binds each of two ranks to a core of NUMA node 0.

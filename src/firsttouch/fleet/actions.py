@@ -227,7 +227,7 @@ def user() -> str:
 
 
 @contextlib.contextmanager
-def acting(of: Path | None = None, *, wait: bool, clock: Clock = SYSTEM_CLOCK) -> Iterator[tuple[Actions, int]]:
+def hold_lock(of: Path | None = None, *, wait: bool, clock: Clock = SYSTEM_CLOCK) -> Iterator[tuple[Actions, int]]:
     """Hold the lock of the journal, and yield the journal and the lock's descriptor, for Slurm's commands.
 
     Raises Busy if another process holds the lock and not *wait*, BadInput if the folder cannot be written or

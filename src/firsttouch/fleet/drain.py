@@ -55,7 +55,7 @@ def plan_host(host: str, text: str, source: str, reservation: str = "") -> Drain
     """Return how to drain a host because of *text*; arguments and errors are otherwise those of :func:`plan`."""
     node = node_of(host)
     reserved = node.reserved
-    if reservation and reserved and node.name in slurm.reserved(reservation):
+    if reservation and reserved and node.name in slurm.reserved_hosts(reservation):
         reserved = []
     if node.reason.startswith(OURS):
         return Drain((), f"{node.name} is drained already: {node.reason}")

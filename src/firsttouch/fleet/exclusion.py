@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from firsttouch.campaign import campaigns
-from firsttouch.campaign.results import measured
+from firsttouch.campaign.results import finished_records
 from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput
 from firsttouch.fleet import verdict_log
@@ -24,7 +24,7 @@ from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.measuring import campaign_findings
 from firsttouch.fleet.site_settings import Hold, SiteSettings, Why
 from firsttouch.fleet.verdict_log import Logged
-from firsttouch.host.host_lists import folded
+from firsttouch.host.host_lists import fold
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, Word, natural
 from firsttouch.systems.definition import load
@@ -62,15 +62,15 @@ class Campaigns:
 
 def _judged(name: str) -> Findings | None:
     try:
-        campaign = campaigns.existing(name)
+        campaign = campaigns.find_campaign(name)
         system = load(campaign.system)
     except BadInput:
         return None
     campaign_state = state(campaign)
-    return campaign_findings(campaign_state, measured(campaign_state), system)
+    return campaign_findings(campaign_state, finished_records(campaign_state), system)
 
 
-def unsettled(journal: Actions, settings: Hold) -> Iterator[Logged]:
+def unsettled_verdicts(journal: Actions, settings: Hold) -> Iterator[Logged]:
     """Yield the last verdicts of hosts, oldest first, that are bad, not too old, and not acted on yet."""
     oldest, words = journal.clock.time() - settings.max_age, {*settings.verdicts, "fail"}
     latest = (log[-1] for log in verdict_log.read(clock=journal.clock).values())
@@ -87,7 +87,7 @@ def is_settled(journal: Actions, host: str, logged: Logged) -> bool:
 
 def stops(journal: Actions, settings: Hold) -> list[str]:
     """Return a line for each campaign whose bad hosts are not held, because most of its hosts lost alike."""
-    sources = dict.fromkeys(logged.source for logged in unsettled(journal, settings))
+    sources = dict.fromkeys(logged.source for logged in unsettled_verdicts(journal, settings))
     seen = Campaigns()
     return [line for source in sources if (line := seen.stop(source))]
 
@@ -115,9 +115,9 @@ class Exclusions(Struct, frozen=True):
     @property
     def hostlist(self) -> str:
         """The hosts as Slurm writes them: ``n[3,7]``; "" for none."""
-        return folded([excluded.host for excluded in self.hosts]) if self.hosts else ""
+        return fold([excluded.host for excluded in self.hosts]) if self.hosts else ""
 
-    def of(self, system: str = "", why: Collection[Why] = ()) -> Exclusions:
+    def select(self, system: str = "", why: Collection[Why] = ()) -> Exclusions:
         """Return the hosts of a *system* ("": all), listed for one of the reasons *why* (none: for any)."""
         hosts = (e for e in self.hosts if system in {"", e.system} and (not why or e.why in why))
         return Exclusions(tuple(hosts))

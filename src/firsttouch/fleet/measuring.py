@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from firsttouch.campaign.results import missing
+from firsttouch.campaign.results import missing_results
 from firsttouch.campaign.state import State
 from firsttouch.fleet import verdict_log
 from firsttouch.judge import drift, judging
@@ -25,7 +25,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
 from firsttouch.records import samples_table
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, quantity, quantity_range, text_range
@@ -117,8 +117,8 @@ class CheckJudge(Struct, frozen=True):
 
     def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
         """Return the verdict as JSON, with where the host stands in the past, and its exit status."""
-        keys = {Case.of(record).key for record in records}
-        past = [record for record in self.past if Case.of(record).key in keys]
+        keys = {Case.from_record(record).key for record in records}
+        past = [record for record in self.past if Case.from_record(record).key in keys]
         table = samples_table.of_records([*past, *records])
         findings = judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
         verdict = findings.of(records[0].host)
@@ -158,13 +158,16 @@ class Standing(Struct, frozen=True):
 
 def standings(past: Sequence[Record], records: Sequence[Record]) -> list[Standing]:
     """Return where each measured case of a host's *records* stands among the *past*, the worst place first."""
-    newest = {Case.of(r).key: r for r in records if r.status == "valid" and r.unit != "1" and r.judged}
+    judged_records = (r for r in records if r.status == "valid" and r.unit != "1" and r.judged)
+    newest = {Case.from_record(r).key: r for r in judged_records}
     places = []
-    for key, earlier in grouped((r for r in past if r.status == "valid"), lambda r: Case.of(r).key).items():
+    for key, earlier in by_key(
+        (r for r in past if r.status == "valid"), lambda r: Case.from_record(r).key
+    ).items():
         if (record := newest.get(key)) is None or record.better == "neither":
             continue
         own = [r.value for r in earlier if r.host == record.host]
-        values, case = own or [r.value for r in earlier], Case.of(record)
+        values, case = own or [r.value for r in earlier], Case.from_record(record)
         count = sum(case.loss_sign * (record.value - value) < 0 for value in values)
         ends = min(values), max(values)
         places.append(Standing(case.title, record.value, record.unit, bool(own), count, len(values), *ends))
@@ -174,7 +177,9 @@ def standings(past: Sequence[Record], records: Sequence[Record]) -> list[Standin
 def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:
     """Return the verdicts of a campaign's hosts by all its *records*, their configurations and what is missing."""
     samples = samples_table.of_records(records, system.name)
-    return judged(samples, system, missing=missing(campaign_state), configurations=lambda: drift.latest(records))
+    return judged(
+        samples, system, missing=missing_results(campaign_state), configurations=lambda: drift.latest(records)
+    )
 
 
 # ----------------------------------------------------------------------

@@ -68,7 +68,7 @@ def due(
         partition = submit.partition_of(system)
         if not (states := slurm.nodes(partition)):
             raise BadInput(f"Slurm has no host in the partition '{partition}' of the system's file")
-        left_out = {host: f"has a {state.lower()} job" for host, state in slurm.named(_JOB_NAME).items()}
+        left_out = {host: f"has a {state.lower()} job" for host, state in slurm.states_by_host(_JOB_NAME).items()}
         left_out |= {h: "reserved" for r in slurm.reservations().values() if r.active for h in r.hosts}
     except RunFailed as error:
         note = f"without Slurm's states of hosts and jobs: {error}"

@@ -13,7 +13,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from firsttouch import documents, paths
-from firsttouch.documents import Count, Seconds, Share, Table
+from firsttouch.documents import Count, FileTable, Percentage, Seconds
 
 NAME = "fleet.yaml"
 #: Why a host is on the list of those to avoid: its last verdict, or what was done about it.
@@ -27,7 +27,7 @@ Prefix = Annotated[str, Meta(pattern=r"\A[A-Za-z][A-Za-z0-9_]{0,30}\Z", descript
 Verdicts = tuple[Literal["suspect", "fail"], ...]
 
 
-class Hold(Table, frozen=True):
+class Hold(FileTable, frozen=True):
     """Which hosts are held, and how they are tested again."""
 
     #: Without it, `fleet tend` only prints what it would do.
@@ -36,7 +36,7 @@ class Hold(Table, frozen=True):
     verdicts: Verdicts = ("fail",)
     max_age: Seconds = Seconds(7 * 86400.0)
     #: The most hosts of a system that the rules hold or drain, as a share; one host in any case.
-    max_out: Share = Share(0.05)
+    max_out: Percentage = Percentage(0.05)
     #: The least time between two holds of a host.
     cool_down: Seconds = Seconds(86400.0)
     #: Tests that a held host passes in a row before it is released, and tests without a decision before it is left
@@ -55,7 +55,7 @@ class Hold(Table, frozen=True):
         return max(1, int(self.max_out * hosts + 1e-9))
 
 
-class Exclude(Table, frozen=True):
+class Exclude(FileTable, frozen=True):
     """Which hosts the jobs of users should avoid."""
 
     verdicts: Verdicts = ("fail", "suspect")
@@ -63,7 +63,7 @@ class Exclude(Table, frozen=True):
     max_age: Seconds = Seconds(30 * 86400.0)
 
 
-class SiteSettings(Table, frozen=True):
+class SiteSettings(FileTable, frozen=True):
     """All settings; *mail* is the user or the address that Slurm mails about the jobs of held hosts."""
 
     mail: SlurmWord = ""

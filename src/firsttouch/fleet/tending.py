@@ -194,7 +194,7 @@ class Round:
 
     def _judge(self, life: QuarantineState, hold: Action, test: Test) -> bool:
         """Write the result of a test; return False if its job has not ended."""
-        jobs = slurm.unended([test.job])
+        jobs = slurm.active_jobs([test.job])
         if jobs is None:
             raise RunFailed("Slurm's queue (squeue) does not answer")
         if test.job in jobs:
@@ -213,7 +213,7 @@ class Round:
     def hold_new(self) -> None:
         """Note new fails, and hold hosts with bad verdicts, oldest first, within the limits of the settings."""
         waiting: Counter[str] = Counter()
-        for logged in exclusion.unsettled(self.journal, self.hold_settings):
+        for logged in exclusion.unsettled_verdicts(self.journal, self.hold_settings):
             try:
                 node = drain.node_of(logged.host)
             except FirstTouchError as error:
@@ -404,7 +404,7 @@ class Round:
 
     def _cancel(self, life: QuarantineState) -> None:
         """Cancel the tests of a host that have not ended, because Slurm keeps a reservation that jobs use."""
-        jobs = slurm.unended([test.job for test in life.tests if not test.ended])
+        jobs = slurm.active_jobs([test.job for test in life.tests if not test.ended])
         if jobs is None:
             raise RunFailed("Slurm's queue (squeue) does not answer")
         if jobs:
@@ -455,7 +455,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
     was blamed.
     """
     try:
-        campaign = campaigns.existing(name)
+        campaign = campaigns.find_campaign(name)
         system = load(campaign.system)
     except BadInput as error:
         return "", str(error), 0.0
@@ -463,7 +463,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
     if not (measured := own.measured_at()):
         return "", "its job measured nothing", 0.0
     records = [record for before in earlier for record in _records(host, before)] + _own(host, own)
-    missing = {host: results.missing(state(campaign)).get(host, [])}
+    missing = {host: results.missing_results(state(campaign)).get(host, [])}
     verdict = _of(host, judge(records, system, missing=missing))
     if verdict.verdict not in _DECIDED and not missing[host]:
         others = [record for records in _others(host, campaign, source) for record in records]
@@ -480,7 +480,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
 def _records(host: str, name: str) -> list[Record]:
     """Return the records of a host in the campaign *name*; none if it was removed."""
     try:
-        return _own(host, campaigns.existing(name).host(host))
+        return _own(host, campaigns.find_campaign(name).host(host))
     except BadInput:
         return []
 
@@ -497,10 +497,10 @@ def _others(host: str, campaign: Campaign, source: str) -> Iterator[list[Record]
     """Yield the records of other hosts of the campaign *source*, in the steps of *campaign*."""
     steps = {step.name for step in campaign.steps}
     try:
-        fleet = campaigns.existing(source)
+        fleet = campaigns.find_campaign(source)
     except BadInput:  # the verdict came from files, or the campaign was removed
         return
     if fleet.system != campaign.system:
         return
     for journal in [journal for journal in fleet.hosts() if journal.host != host][:_COMPARED]:
-        yield from (records for entry, records in journal.measured() if entry.step in steps)
+        yield from (records for entry, records in journal.finished_steps() if entry.step in steps)

@@ -91,7 +91,7 @@ def write(verdict: HostVerdict, measured: float, *files: Path) -> None:
         if _time_in(file) <= int(measured):
             file.parent.mkdir(parents=True, exist_ok=True)
             # Whatever stands there is replaced: to write into a FIFO would block.
-            with atomic_files.replacing(file) as partial:
+            with atomic_files.replace(file) as partial:
                 partial.write_text(line(verdict, measured) + "\n", encoding="utf-8")
 
 
@@ -140,7 +140,7 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
     file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a file system without locks
-            stack.enter_context(file_lock.locked(file))
+            stack.enter_context(file_lock.lock_file(file))
         if logged not in _logged(append_log.end_of(file, _MOST_BYTES), verdict.host, SYSTEM_CLOCK.time()):
             append_log.append(file, msgspec.json.encode(logged).decode() + "\n")
 

@@ -17,12 +17,12 @@ are imported where they are needed.
 
 ``command_line.parse`` understands a user's own command of an aligner and makes the commands of its instances.
 
-Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fastq.inspect``;
+Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.get_index``; ``fastq.inspect``;
 ``read_stream.ReadStream``; ``reads.Reads`` and ``reads.BatchRule``; ``launch.prepare``, ``launch.run``,
-``launch.records``, ``launch.Work`` and ``launch.Result``; ``command_line.parse`` and
+``launch.records``, ``launch.Work`` and ``launch.ScenarioRun``; ``command_line.parse`` and
 ``command_line.UserCommand``; ``stream.Run`` and ``stream.unsplit``; ``sinks.AlignOutput`` and
 ``sinks.open_sink``; ``division.parts_between`` and ``sources.mate_lines``;
-``sam_stream.SamTail`` and ``sam_stream.OrderedTail``; ``sam.settled``.
+``sam_stream.SamTail`` and ``sam_stream.OrderedTail``; ``sam.unambiguous_fields``.
 """
 
 from typing import Literal

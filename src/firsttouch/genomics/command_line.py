@@ -113,7 +113,7 @@ class UserCommand(Struct, frozen=True):
         """Return the argv of the only program of one instance, as :meth:`argv`."""
         return [self.argv(threads=threads, reads=reads, use=use)]
 
-    def described(self) -> str:
+    def as_typed(self) -> str:
         """Return the command as it is typed into a shell."""
         return shlex.join(self.words)
 
@@ -177,7 +177,7 @@ class UserCommand(Struct, frozen=True):
         # The command is run without the words that name its output.
         return self._read_files([] if self.output is None else self._outputs())
 
-    def written(self) -> list[Path]:
+    def written_files(self) -> list[Path]:
         """Return the files that the program itself writes, for its options and as its output."""
         outputs = [
             value for a in self._outputs() for value in a.values[-1:] if self.output is None and value != "-"
@@ -188,7 +188,7 @@ class UserCommand(Struct, frozen=True):
     def refuse_overwriting(self, further: Iterable[Path] = ()) -> None:
         """Raise BadInput if the program would write into a file that the command reads, or one of *further*."""
         writing = [a for a in self.arguments.items if a.name in self._syntax.writes]
-        _refuse_overwriting(self.written(), [*self._read_files([*self._outputs(), *writing]), *further])
+        _refuse_overwriting(self.written_files(), [*self._read_files([*self._outputs(), *writing]), *further])
 
     def _outputs(self) -> list[Argument]:
         """Return the arguments that name the output."""
@@ -388,7 +388,7 @@ def parse(words: Sequence[str]) -> UserCommand:
     named = [a.values[-1] for a in arguments.items if a.role == "index"]
     if named and "index_made" in syntax.flags and not named[-1].endswith(syntax.index_suffix):
         reasons.append(f"each instance would index {named[-1]}: index it once, in a file *{syntax.index_suffix}")
-    batch = batch.of(2 if interleaved or (lanes and len(lanes[0]) == 2) else 1)
+    batch = batch.for_mates(2 if interleaved or (lanes and len(lanes[0]) == 2) else 1)
     index = _index(aligner, syntax, named[-1]) if named else None
     if reasons and ("index_made" in syntax.flags or aligner.with_reference):
         # The program may get a FASTA file and make the index.
@@ -459,7 +459,7 @@ _INSTEAD = {
 }
 
 
-def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
+def with_options(aligner: Aligner, words: Sequence[str]) -> Aligner:
     """Return *aligner* with the user's options *words* in its commands.
 
     Its field *whole* says why it can then run as one instance only. Raises BadInput for words that are no options,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct, defstruct, field
 
-from firsttouch.documents import Count, Table, Word, Words
+from firsttouch.documents import Count, FileTable, Word, Words
 from firsttouch.errors import BadInput
 
 # ----------------------------------------------------------------------
@@ -41,7 +41,7 @@ ROLES = (
 )
 
 
-class Pipes(Table, frozen=True):
+class Pipes(FileTable, frozen=True):
     """The words that give an instance its reads as pipes."""
 
     single: Words
@@ -68,7 +68,7 @@ _KEYS: dict[str, tuple[Any, Any]] = {
 CommandTable = defstruct(
     "CommandTable",
     [("begins", _Commands), *((key, *typed) for key, typed in _KEYS.items())],
-    bases=(Table,),
+    bases=(FileTable,),
     frozen=True,
 )
 
@@ -106,7 +106,7 @@ class Syntax(Struct, frozen=True):
     threads_default: int = 1
     mates_with: tuple[str, ...] = ()
 
-    def beginning(self, words: Sequence[str]) -> int:
+    def length_of_call(self, words: Sequence[str]) -> int:
         """Return how many first words of *words* call this aligner, 0 if they do not."""
         name = [*(word.rpartition("/")[2] for word in words[:1]), *words[1:]]
         return next((len(b) for b in (*self.begins, *self.begins_paired) if name[: len(b)] == list(b)), 0)

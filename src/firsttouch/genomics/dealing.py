@@ -36,7 +36,7 @@ _AHEAD = 8
 
 
 @contextlib.contextmanager
-def reading(reads: ReadStream | GivenFiles, pus: Collection[int] = ()) -> Iterator[Iterator[Piece]]:
+def read_pieces(reads: ReadStream | GivenFiles, pus: Collection[int] = ()) -> Iterator[Iterator[Piece]]:
     """Yield the pieces of *reads*, which one thread reads from the first to the last: its children end with it.
 
     It runs on *pus* (empty: on any).

@@ -35,7 +35,7 @@ class Division(Struct, frozen=True):
     pass_records: int = 0
 
 
-class Part(Struct, frozen=True):
+class InputPart(Struct, frozen=True):
     """Records (pairs) *first* to *end* - 1, which are the bytes *begins* to *ends* - 1 of each file."""
 
     first: int
@@ -54,11 +54,11 @@ def least_bytes(rule: BatchRule) -> int:
     return max(min(SMALLEST_PART_BYTES, PART_BYTES), 2 * rule.bases, rule.text)
 
 
-def parts_between(reads: Reads, marks: Iterable[int]) -> list[Part]:
+def parts_between(reads: Reads, marks: Iterable[int]) -> list[InputPart]:
     """Return the parts between neighbours of *marks*, positions in the batch index of *reads*."""
     index = reads.batches
     places = [(index.records[mark], tuple(offsets[mark] for offsets in index.offsets)) for mark in marks]
-    return [Part(first, end, begins, ends) for (first, begins), (end, ends) in itertools.pairwise(places)]
+    return [InputPart(first, end, begins, ends) for (first, begins), (end, ends) in itertools.pairwise(places)]
 
 
 def static_division(reads: Reads, instances: int) -> Division:

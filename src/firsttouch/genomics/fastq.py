@@ -19,7 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from firsttouch.errors import BadInput
-from firsttouch.genomics.reads import BatchIndex, BatchRule, Layout, ReadFile, Reads, template_name
+from firsttouch.genomics.reads import BatchIndex, BatchRule, FileLayout, ReadFile, Reads, template_name
 from firsttouch.genomics.sources import Damaged, Decompressor, gunzip
 from firsttouch.units import format_bytes
 
@@ -41,7 +41,7 @@ NEWLINE, RETURN = 10, 13
 Read = Callable[[memoryview], int]
 
 
-class Block:
+class FastqBlock:
     """Bytes ``data[HEAD : HEAD + size]`` of an input, the offsets of the newlines, and whether a CR occurs."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Block:
         self.ends: Ints = np.empty(0, np.int64)
         self.returns = False
 
-    def fill(self, read: Read) -> Block:
+    def fill(self, read: Read) -> FastqBlock:
         """Read the next block; it has less than BLOCK bytes at the end only."""
         room, size = memoryview(self._raw)[HEAD : HEAD + BLOCK], 0
         while size < BLOCK and (count := read(room[size:])):
@@ -78,7 +78,7 @@ class Block:
 
 
 @contextlib.contextmanager
-def read_blocks(file: ReadFile, threads: int) -> Iterator[Iterator[Block]]:
+def read_blocks(file: ReadFile, threads: int) -> Iterator[Iterator[FastqBlock]]:
     """Open *file* and yield an iterator of its blocks.
 
     *threads* threads read ahead; a gzip file is decompressed. The iterator raises Damaged.
@@ -120,18 +120,18 @@ class _FileBlock:
 
 def read_ahead(
     pool: ThreadPoolExecutor, threads: int, reads: Iterator[Read], *, lasting: bool = False
-) -> Iterator[Block]:
+) -> Iterator[FastqBlock]:
     """Yield the blocks that *reads* read, each with the next one; the *threads* of *pool* work ahead.
 
     All blocks but the last have BLOCK bytes. A block is filled again when the next one is asked for, or, if
     *lasting*, once nothing refers to its bytes. When the iterator has ended, nothing is read any more: the caller
     may close what is read, whose descriptor then belongs to another file.
     """
-    blocks: list[Block] = []
+    blocks: list[FastqBlock] = []
 
-    def submit() -> Future[Block]:
+    def submit() -> Future[FastqBlock]:
         free = next((number for number, block in enumerate(blocks) if not lasting or block.reclaim()), None)
-        return pool.submit((Block() if free is None else blocks.pop(free)).fill, next(reads))
+        return pool.submit((FastqBlock() if free is None else blocks.pop(free)).fill, next(reads))
 
     pending = collections.deque(submit() for _ in range(threads + 1))
     while True:
@@ -145,7 +145,7 @@ def read_ahead(
         pending.append(submit())
 
 
-def _check_gzip(blocks: Iterator[Block], decompressor: Decompressor) -> Iterator[Block]:
+def _check_gzip(blocks: Iterator[FastqBlock], decompressor: Decompressor) -> Iterator[FastqBlock]:
     yield from blocks
     if reason := decompressor.failure():
         raise Damaged(f"the gzip data are truncated or damaged ({reason})")
@@ -261,7 +261,7 @@ class FastqParser:
     *end* of the last record's end, and *crlf*, *unended* and *blank* as in Layout.
     """
 
-    def __init__(self, path: Path, blocks: Iterator[Block], *, multiple_of: int = 1) -> None:
+    def __init__(self, path: Path, blocks: Iterator[FastqBlock], *, multiple_of: int = 1) -> None:
         """Parse *blocks* of the file; a chunk has a multiple of *multiple_of* records (2: interleaved pairs)."""
         self.path = path
         self.records = self.end = self.longest = 0
@@ -290,7 +290,7 @@ class FastqParser:
         if chunk := self._last(tail.tobytes(), tail_ends):
             yield chunk
 
-    def _undamaged(self) -> Iterator[Block]:
+    def _undamaged(self) -> Iterator[FastqBlock]:
         """Yield the blocks; raises BadInput that names the present record for damaged data."""
         try:
             yield from self._blocks
@@ -355,7 +355,7 @@ class FastqParser:
         return BadInput(f"record {self.records + 1} {reason}", file=self.path, line=4 * self.records + line)
 
 
-def _prepend(tail: Bytes, block: Block) -> Bytes:
+def _prepend(tail: Bytes, block: FastqBlock) -> Bytes:
     """Return the bytes of *block* with *tail* before them."""
     if len(tail) > HEAD:
         return np.concatenate((tail, block.data[HEAD:]))
@@ -586,7 +586,7 @@ def inspect(
     if not indexer.records:
         raise BadInput("no reads", file=files[0])
     layouts = tuple(
-        Layout(file, parser.crlf, parser.unended, parser.blank, parser.longest)
+        FileLayout(file, parser.crlf, parser.unended, parser.blank, parser.longest)
         for file, parser in zip(identified, parsers, strict=True)
     )
     batches = indexer.index([parser.end for parser in parsers])

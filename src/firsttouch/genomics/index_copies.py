@@ -53,7 +53,7 @@ class IndexUse(Struct, frozen=True):
 
     def argv(self, aligner: Aligner, argv: Sequence[str], first: int | None = None) -> list[str]:
         """Return *argv* with the words that map the index; *first* is as in :meth:`Aligner.mapping`."""
-        return aligner.mapping(argv, first) if self.maps else [*argv]
+        return aligner.mapping_argv(argv, first) if self.maps else [*argv]
 
     def hides(self, files: Iterable[str | Path]) -> bool:
         """Return whether the program does not see one of *files*, as its namespace has another /dev/shm."""
@@ -131,7 +131,7 @@ class IndexCopies:
         by_banks = {copy.banks: copy.use for copy in self._copies}
         return [by_banks[nodes] for nodes in banks]
 
-    def restored(self, header: bytes) -> bytes:
+    def restore_header(self, header: bytes) -> bytes:
         """Return a SAM header with the name of the index in place of those of copies."""
         for copy in self._copies:
             if copy.use.prefix is not None:
@@ -193,7 +193,7 @@ class IndexCopies:
         size = int(sum(file.stat().st_size for file in files) * _LOADED) + _MORE
         hold = ram_store.hold(banks, size, even=len(banks) > 1, private_shm=True)
         store = self._stack.enter_context(hold)
-        entering = tuple(store.entering())
+        entering = tuple(store.prefix_argv())
         argv = [word.format(index=self._name) for word in self._aligner.index_loaded]
         live(f"{' '.join(argv)}")
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from firsttouch.errors import BadInput
 from firsttouch.execution.threads import WorkerThread
-from firsttouch.genomics.fastq import Block, Read, file_reads
+from firsttouch.genomics.fastq import FastqBlock, Read, file_reads
 from firsttouch.genomics.pipe_writer import (
     CANNOT_SPLICE,
     PipeWriter,
@@ -136,7 +136,7 @@ class Input:
             raise Stopped
         return read
 
-    def checked(self, blocks: Iterator[Block]) -> Iterator[Block]:
+    def check(self, blocks: Iterator[FastqBlock]) -> Iterator[FastqBlock]:
         """Yield *blocks*, and raise Damaged or BadInput at their end if they are not all of the input."""
         try:
             yield from blocks

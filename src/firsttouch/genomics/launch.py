@@ -91,7 +91,7 @@ class Alignments(Struct, frozen=True):
         return self.mapped / self.primary if self.primary else 0.0
 
 
-class Result(stream.Result, frozen=True):
+class ScenarioRun(stream.StreamResult, frozen=True):
     """One run of a scenario, whose *seconds* are those of its programs.
 
     *sums* are the checksums if requested. *counts* are sums over all instances by perf event, if counted.
@@ -134,9 +134,9 @@ def prepare(
     mates = 2 if interleaved else len(files)
     aligner.steps(mates)
     aligner.index_bytes(index)
-    rule = aligner.batches(batch_bases).of(mates)
+    rule = aligner.batches(batch_bases).for_mates(mates)
     if read_once:
-        return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved))
+        return Work(aligner, index, Reads.without_check(files, rule, interleaved=interleaved))
     with no_idle_threads():
         from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
@@ -159,7 +159,7 @@ def run(
     timeout: float | None = None,
     watching: Watching | None = None,
     on_progress: Callable[[stream.Progress], None] = lambda _: None,
-) -> Result:
+) -> ScenarioRun:
     """Run *scenario* once, within *timeout* seconds; the complete *output* appears at the end (None: not kept).
 
     *command_line* is the user's, for the header. Raises RunFailed if an instance fails or its output is
@@ -199,7 +199,7 @@ def run(
             reads,
             held or final,
             folder,
-            lambda header: sam.describe_program(copies.restored(header), command_line, note),
+            lambda header: sam.describe_program(copies.restore_header(header), command_line, note),
             stop,
             uses,
             repeated=work.per_thread > 0,
@@ -222,7 +222,7 @@ def run(
             sink.finish()
     values = asdict(aligned) | {"seconds": aligned.span}
     spent = time.process_time() - began
-    return Result(
+    return ScenarioRun(
         **values,
         sums=sums,
         counts=counts,
@@ -290,7 +290,7 @@ def _note(work: Work, scenario: Scenario, output: AlignOutput | None) -> str:
 def records(
     work: Work,
     scenario: Scenario,
-    results: Sequence[Result],
+    results: Sequence[ScenarioRun],
     *,
     dataset: str,
     least_mapped: float = 0.0,
@@ -311,7 +311,7 @@ def records(
     return [record, *_counts(record, results)]
 
 
-def _reason(results: Sequence[Result], least_mapped: float, wanted: Alignments | None) -> str:
+def _reason(results: Sequence[ScenarioRun], least_mapped: float, wanted: Alignments | None) -> str:
     """Return why the run is invalid, or an empty string."""
     outputs = [*(r.alignments for r in results), *([wanted] if wanted else [])]
     sums = {output.sums.common for output in outputs if output.sums}
@@ -325,7 +325,7 @@ def _reason(results: Sequence[Result], least_mapped: float, wanted: Alignments |
     return next(filter(None, (r.misplaced for r in results)), "")
 
 
-def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: str, reason: str) -> Record:
+def _times(work: Work, scenario: Scenario, results: Sequence[ScenarioRun], dataset: str, reason: str) -> Record:
     last = results[-1]
     sums = last.alignments.sums
     return Record(
@@ -366,7 +366,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
     )
 
 
-def _cache_parameters(results: Sequence[Result]) -> dict[str, Any]:
+def _cache_parameters(results: Sequence[ScenarioRun]) -> dict[str, Any]:
     """Return the state of the page cache, unless it is as-is, and the bytes of the index in it before each run."""
     caches = [r.index_cache for r in results if r.index_cache]
     if not caches:
@@ -375,7 +375,7 @@ def _cache_parameters(results: Sequence[Result]) -> dict[str, Any]:
     return {**state, "index_cached_bytes": [c.cached.cached for c in caches]}
 
 
-def _throughput(work: Work, record: Record, results: Sequence[Result]) -> Record:
+def _throughput(work: Work, record: Record, results: Sequence[ScenarioRun]) -> Record:
     """Return the record of thousands of reads (of either mate) per second, without the time to load the index."""
     seconds = {"seconds": [r.seconds for r in results], "aligning_seconds": [r.aligning for r in results]}
     return replace(
@@ -389,7 +389,7 @@ def _throughput(work: Work, record: Record, results: Sequence[Result]) -> Record
     )
 
 
-def _counts(record: Record, results: Sequence[Result]) -> list[Record]:
+def _counts(record: Record, results: Sequence[ScenarioRun]) -> list[Record]:
     events = [e for e in results[0].counts if all(e in r.counts for r in results)]
     return [
         replace(

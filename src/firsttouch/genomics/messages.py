@@ -16,7 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from firsttouch.documents import Regex, Table, Word, Words
+from firsttouch.documents import FileTable, Regex, Word, Words
 from firsttouch.execution.child_process import end_of_log
 
 #: A count, {reads} or with commas {reads:,}, or a percentage, {aligned%reads} or {2*pairs+single%2*paired+reads}.
@@ -88,7 +88,7 @@ def _spaced(text: str, moved: int) -> str:
     return re.sub(" {2,}", lambda gap: " " * max(1, len(gap[0]) - moved), text, count=1)
 
 
-class SummaryTable(Table, frozen=True):
+class SummaryTable(FileTable, frozen=True):
     """The table ``[summary]`` of an aligner's file; docs/reference/data-files.md describes the keys."""
 
     of: Word = ""
@@ -98,7 +98,7 @@ class SummaryTable(Table, frozen=True):
     apart: Annotated[tuple[Regex, ...], Meta(min_length=1)] = ()
 
 
-class Summary(Struct, frozen=True):
+class AlignerSummary(Struct, frozen=True):
     """The summary that a table describes.
 
     *layouts* are the lines of each layout, each in its forms.
@@ -115,7 +115,7 @@ class Summary(Struct, frozen=True):
         return any(form.expression.fullmatch(line) for form in forms)
 
 
-def summary(table: SummaryTable) -> Summary:
+def summary(table: SummaryTable) -> AlignerSummary:
     """Return what the table ``[summary]`` describes; raises ValueError for a template that is wrong."""
     layouts = tuple(
         tuple(tuple(map(_form, line.split(_OR))) for line in text.splitlines()) for text in table.layouts
@@ -127,7 +127,7 @@ def summary(table: SummaryTable) -> Summary:
             raise ValueError(f"layouts: '{form.template}': {lacking[0]} is not a count of any line")
     if lacking := sorted({*table.largest} - counts):
         raise ValueError(f"largest: {lacking[0]} is not a count of any line")
-    return Summary(layouts, table.always, frozenset(table.largest), tuple(map(re.compile, table.apart)))
+    return AlignerSummary(layouts, table.always, frozenset(table.largest), tuple(map(re.compile, table.apart)))
 
 
 def mistake(table: SummaryTable) -> tuple[str, str] | None:
@@ -180,7 +180,7 @@ class _InstanceSummary(Struct):
     lines: dict[tuple[int, int], str]
 
 
-def _read(block: Sequence[str], description: Summary) -> _InstanceSummary | None:
+def _read(block: Sequence[str], description: AlignerSummary) -> _InstanceSummary | None:
     """Return the summary that the lines *block* are; None if they are not a complete one of a known layout."""
     for layout, lines in enumerate(description.layouts):
         summary = _InstanceSummary(layout, {}, {})
@@ -242,7 +242,7 @@ class _Log(Struct):
     is_unclear: bool = False
 
     @classmethod
-    def read(cls, number: int, file: Path, description: Summary) -> _Log:
+    def read(cls, number: int, file: Path, description: AlignerSummary) -> _Log:
         """Read the log *file* of instance *number*."""
         log = cls(number, file, collections.Counter())
         block: list[str] = []
@@ -257,7 +257,7 @@ class _Log(Struct):
         log._end(block, description)
         return log
 
-    def parts(self, description: Summary) -> Iterator[tuple[str, str]]:
+    def parts(self, description: AlignerSummary) -> Iterator[tuple[str, str]]:
         """Yield each line, and whether it is of the "summary", about this instance only ("apart"), or "common"."""
         kind = ""
         with self.file.open(encoding="utf-8", errors="replace", newline="\n") as stream:
@@ -268,7 +268,7 @@ class _Log(Struct):
                     kind = "summary" if description.has(text) else "apart" if is_apart else "common"
                 yield text, kind
 
-    def _end(self, block: Sequence[str], description: Summary) -> None:
+    def _end(self, block: Sequence[str], description: AlignerSummary) -> None:
         """Read the summary of which all lines are in *block*, if there are any."""
         if block:
             summary = _read(block, description)
@@ -283,7 +283,7 @@ class Messages:
     messages of a single instance are written as they are.
     """
 
-    def __init__(self, description: Summary, instances: int, write: Callable[[str], object]) -> None:
+    def __init__(self, description: AlignerSummary, instances: int, write: Callable[[str], object]) -> None:
         self._description, self._write = description, write
         self.is_joined = instances > 1
         self._summaries: list[_InstanceSummary] = []

@@ -72,7 +72,7 @@ class _WholeFiles(Piece, frozen=True):
                 yield template_name(head[1:].split(None, 1)[0])
 
 
-class Progress(Struct, frozen=True):
+class InputProgress(Struct, frozen=True):
     """How far the inputs were read: records (pairs), bases, and the fraction of their bytes (None: unknown).
 
     *batches* began in these records, unless these are divided by a :class:`Division`.
@@ -91,7 +91,7 @@ class GivenFiles:
         """Take *reads*, which any program can read as they are."""
         self.files, self._reads = reads.files, reads
         self.rule = reads.batches.rule
-        self.progress = Progress(reads.records, reads.bases)
+        self.progress = InputProgress(reads.records, reads.bases)
 
     def __iter__(self) -> Iterator[Piece]:
         reads = self._reads
@@ -166,7 +166,7 @@ class ReadStream:
         is_repeated = division is not None and division.passes > 1
         self._size = None if None in sizes or is_repeated else sum(size or 0 for size in sizes)
         self._size_before = 0
-        self.progress = Progress(fraction=None if self._size is None else 0.0)
+        self.progress = InputProgress(fraction=None if self._size is None else 0.0)
         self._pieces = self._whole_parts()
 
     def _open(self, lanes: Sequence[Sequence[str]]) -> None:
@@ -270,7 +270,7 @@ class ReadStream:
         threads = source.threads or max(1, min(4, len(os.sched_getaffinity(0))) // mates)
         pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="reads"))
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        blocks = source.checked(read_ahead(pool, threads, source.reads(), lasting=True))
+        blocks = source.check(read_ahead(pool, threads, source.reads(), lasting=True))
         return FastqParser(source.label, blocks, multiple_of=1 + self._interleaved)
 
     def _report(self, lane: Sequence[Input], parsers: Sequence[FastqParser], records: int, bases: int) -> None:

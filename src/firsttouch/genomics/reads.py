@@ -123,7 +123,7 @@ def _open(path: Path) -> int:
         raise BadInput(f"cannot be read: {error.strerror}", file=path) from error
 
 
-class Layout(Struct, frozen=True, eq=False):
+class FileLayout(Struct, frozen=True, eq=False):
     """How a checked file is written.
 
     *crlf*: a line ends with CR LF. *unended*: the last line has no newline. *blank*: blank lines follow the last
@@ -169,7 +169,7 @@ class BatchRule(Struct, frozen=True):
         """Whether it says where batches end: otherwise they can end anywhere."""
         return bool(self.bases or self.records or self.text)
 
-    def of(self, mates: int) -> BatchRule:
+    def for_mates(self, mates: int) -> BatchRule:
         """Return the rule for reads of so many *mates*: reads of one may be pairs, which no batch divides."""
         return replace(self, records=2) if mates == 1 and self.names and self.bases else self
 
@@ -200,11 +200,11 @@ class Reads(Struct, frozen=True):
     records: int
     bases: int
     batches: BatchIndex
-    layouts: tuple[Layout, ...]
+    layouts: tuple[FileLayout, ...]
     empty_mates: int = 0
 
     @classmethod
-    def unchecked(
+    def without_check(
         cls,
         files: Sequence[Path],
         rule: BatchRule,

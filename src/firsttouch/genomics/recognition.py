@@ -30,7 +30,7 @@ def recognized(words: Sequence[str]) -> tuple[Aligner, int] | None:
     Raises BadInput for an invalid file with the name of the program, if no valid one describes the command.
     """
     candidates, error = _with_names(words[:1])
-    lengths = [(aligner.command.beginning(words), aligner) for aligner in candidates if aligner.command]
+    lengths = [(aligner.command.length_of_call(words), aligner) for aligner in candidates if aligner.command]
     length, aligner = max(lengths, key=lambda candidate: candidate[0], default=(0, None))
     if aligner and length:
         return aligner, length
@@ -48,7 +48,7 @@ def undivided_because(words: Sequence[str]) -> str:
         words = [part for word in words for part in word.split()]
     syntaxes = [a.command for a in _with_names(words)[0] if a.command and not a.command.refused]
     for number in range(1, len(words) if syntaxes else 1):
-        if any(syntax.beginning(words[number : number + _BEGINNING]) for syntax in syntaxes):
+        if any(syntax.length_of_call(words[number : number + _BEGINNING]) for syntax in syntaxes):
             command = f"{shlex.join(words[number : number + 2])} ..."
             return f"{words[0]} runs one process of `{command}`: `firsttouch run -- {command}` divides its reads"
     begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]

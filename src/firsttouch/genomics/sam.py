@@ -175,14 +175,14 @@ class Checksums(NamedTuple):
     """Two SHA-256 of the alignments in an output.
 
     *exact* covers every alignment line in order, without the header. *common* covers what all scenarios of an
-    aligner have in common: the same, or only what :func:`settled` keeps.
+    aligner have in common: the same, or only what :func:`unambiguous_fields` keeps.
     """
 
     exact: str
     common: str
 
 
-def settled(lines: Iterable[bytes], mates: int, *, scores_only: bool = False) -> Iterator[bytes]:
+def unambiguous_fields(lines: Iterable[bytes], mates: int, *, scores_only: bool = False) -> Iterator[bytes]:
     """Yield of each read (or pair, with 2 *mates*) what does not depend on a choice among equally good positions.
 
     BWA-MEM chooses by a hash of the read's number in its run, and every instance counts from 0; bwa samse and
@@ -247,9 +247,9 @@ def checksums(
 ) -> Checksums:
     """Return the checksums of the alignments in *ranges*, in that order.
 
-    *settle* is the number of mates if *common* covers settled alignments (*scores_only* as in :func:`settled`),
-    and None if it covers all. Settling takes thirty times as long as hashing, and is not repeated for the same
-    alignments as those of *reference*.
+    *settle* is the number of mates if *common* covers settled alignments (*scores_only* as in
+    :func:`unambiguous_fields`), and None if it covers all. Settling takes thirty times as long as hashing, and
+    is not repeated for the same alignments as those of *reference*.
     """
     exact = exact_sum(ranges)
     if settle is None:
@@ -261,7 +261,7 @@ def checksums(
     common = hashlib.sha256()
     for part in ranges:
         lines = itertools.chain.from_iterable(block.splitlines(keepends=True) for block in _read_lines(part))
-        for text in settled(lines, settle, scores_only=scores_only):
+        for text in unambiguous_fields(lines, settle, scores_only=scores_only):
             common.update(text)
     return Checksums(exact, common.hexdigest())
 

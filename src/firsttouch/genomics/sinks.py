@@ -25,7 +25,7 @@ from typing import get_args
 from msgspec import Struct
 
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.execution.child_process import child, ending, last_lines, wait
+from firsttouch.execution.child_process import child, describe_ending, last_lines, wait
 from firsttouch.genomics import Form, sam
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest, enlarge_pipe
 from firsttouch.host.available_memory import available_bytes
@@ -147,7 +147,7 @@ class AlignOutput(Struct, frozen=True):
                     file=self.reference,
                 )
 
-    def described(self) -> str:
+    def description(self) -> str:
         """Return what samtools does with the alignments, for the header; an empty string if nothing."""
         if not self.sort:
             return ""
@@ -366,7 +366,7 @@ class Sink:
         program = self._program
         if program is None or program.process.returncode in {None, 0, -signal.SIGPIPE}:
             return ""
-        ended = ending(program.name, program.process.returncode)
+        ended = describe_ending(program.name, program.process.returncode)
         reason = f"{ended}: {last_lines(program.log, _LOG_LINES) or 'it printed nothing'}"
         full = atomic_files.full_disk([self._data or self._output.named, self._scratch / "sort"])
         return f"{reason} (writing {self._name})" + (f": {full}" if full else "")

@@ -28,7 +28,7 @@ from msgspec import Struct, field
 
 from firsttouch import __version__
 from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
-from firsttouch.execution.child_process import ending
+from firsttouch.execution.child_process import describe_ending
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import Events, run_together
@@ -38,7 +38,7 @@ from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import sam
 from firsttouch.genomics.collecting import Collector, InstanceOutput, Target
 from firsttouch.genomics.command_line import Command, UserCommand
-from firsttouch.genomics.dealing import Dealer, Feed, InstanceFiles, Ledger, reading
+from firsttouch.genomics.dealing import Dealer, Feed, InstanceFiles, Ledger, read_pieces
 from firsttouch.genomics.division import too_few_reads
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.messages import Messages
@@ -77,7 +77,7 @@ def note(scenario: Scenario, output: AlignOutput | None, programs: str = "") -> 
     text = (
         f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads{programs}"
     )
-    done = output.described() if output else ""
+    done = output.description() if output else ""
     return f"{text}; {done}" if done else text
 
 
@@ -85,7 +85,7 @@ def note(scenario: Scenario, output: AlignOutput | None, programs: str = "") -> 
 # A whole run
 
 
-class Result(Struct, frozen=True):
+class StreamResult(Struct, frozen=True):
     """One run: *reads* in the output, *mapped* of them, and wall seconds.
 
     *steps* are the outcomes of all instances, for each program that an instance runs. *fed* are the instances that
@@ -172,19 +172,19 @@ class Run(Struct):
     #: Gets the standard error of the instances at the end; None: nobody reads it.
     messages: Messages | None = None
 
-    def run(self) -> Result:
+    def run(self) -> StreamResult:
         """Align all reads. Raises BadInput for the reads, ProgramFailed, or RunFailed for an incomplete output.
 
         BrokenPipeError means that the reader of the output has ended.
         """
         began = time.monotonic()
-        with reading(self.reads, self.spare_pus) as pieces:
+        with read_pieces(self.reads, self.spare_pus) as pieces:
             # No program starts before the first reads are checked.
             first = [piece for piece in (next(pieces, None),) if piece is not None]
             launch = _Launch(self, self.scratch, began)
             steps = tuple(map(tuple, launch.run(itertools.chain(first, pieces))))
         seconds = time.monotonic() - began
-        return Result(
+        return StreamResult(
             launch.reads, launch.mapped, seconds, steps, frozenset(launch.ledger.fed), aligning=launch.aligning
         )
 
@@ -474,7 +474,7 @@ def unsplit(
     use: IndexUse = OWN,
     timeout: float | None = None,
     watching: Watching | None = None,
-) -> Result:
+) -> StreamResult:
     """Run the user's own command in one instance with this process's standard input and error.
 
     Without a *sink* it writes to this process's standard output; no byte passes through this process. A *use* of
@@ -486,8 +486,8 @@ def unsplit(
     if sink is None:
         outcome = run_in_foreground(argv, placement, threads=scenario.threads, timeout=timeout, watching=watching)
         if outcome.status:
-            raise ProgramFailed(ending(argv[0], outcome.status), outcome.status)
-        return Result(0, 0, outcome.seconds, ((outcome,),), frozenset({0}))
+            raise ProgramFailed(describe_ending(argv[0], outcome.status), outcome.status)
+        return StreamResult(0, 0, outcome.seconds, ((outcome,),), frozenset({0}))
     fds = tuple(fd for fd in sorted(_descriptors(argv)) if fd > 2)
     began = time.monotonic()
     reading, writing = os.pipe()
@@ -513,7 +513,7 @@ def unsplit(
             raise
         finally:
             threads.join()
-    return Result(0, 0, time.monotonic() - began, ((outcome,),), frozenset({0}))
+    return StreamResult(0, 0, time.monotonic() - began, ((outcome,),), frozenset({0}))
 
 
 def _descriptors(argv: Sequence[str]) -> set[int]:

@@ -82,9 +82,9 @@ class Settings(Struct, frozen=True):
 
 def read(host: Topology, root: Path = Path("/"), installed: Installed | None = None) -> Settings:
     """Return the settings of this *host*; *root* is that of a stored one, *installed* its modules if known."""
-    installed = installed or memory_modules.installed(root)
+    installed = installed or memory_modules.read_modules(root)
     settings = {name: kernel_files.text(root / file) for name, file in _FILES.items()}
-    settings |= {name: kernel_files.chosen(root / file) for name, file in _CHOICES.items()}
+    settings |= {name: kernel_files.bracketed_word(root / file) for name, file in _CHOICES.items()}
     settings |= _processor(root) | _frequencies(root) | _mitigations(root)
     settings["cpu.idle_states"] = _idle_states(root)
     settings["memory.huge_pages_reserved"] = _reserved(root)
@@ -127,7 +127,7 @@ def _processor(root: Path) -> dict[str, str]:
 
 def _frequencies(root: Path) -> dict[str, str]:
     """Return governors and allowed frequencies, and whether processors may go beyond their base frequency."""
-    pus = kernel_files.numbered(root / _CPU, "cpu")
+    pus = kernel_files.by_number(root / _CPU, "cpu")
     settings = {name: _counted(kernel_files.text(pu / file) for pu in pus) for name, file in _OF_PUS.items()}
     settings["cpu.frequency_range"] = _counted(
         _range(pu / "cpufreq/scaling_min_freq", pu / "cpufreq/scaling_max_freq") for pu in pus
@@ -167,9 +167,9 @@ def _mitigations(root: Path) -> dict[str, str]:
 
 def _idle_states(root: Path) -> str:
     """Return the idle states with their latencies, and where PUs may not enter them."""
-    pus = [pu / "cpuidle" for pu in kernel_files.numbered(root / _CPU, "cpu")]
+    pus = [pu / "cpuidle" for pu in kernel_files.by_number(root / _CPU, "cpu")]
     states = []
-    for state in kernel_files.numbered(pus[0], "state") if pus else []:
+    for state in kernel_files.by_number(pus[0], "state") if pus else []:
         latency = kernel_files.number(state / "latency")
         text = (kernel_files.text(state / "name") or state.name) + (f" {latency:g} us" if latency else "")
         disabled = [kernel_files.number(pu / state.name / "disable") for pu in pus]
@@ -197,10 +197,10 @@ def _kernel_policies(root: Path) -> dict[str, str]:
     ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave and -memory-tiers, scheduler/sched-ext.)
     """
     sizes = sorted((root / _HUGE).glob("hugepages-*kB"), key=lambda size: int(size.name[10:-2]))
-    modes = {size.name[10:-2]: kernel_files.chosen(size / "enabled") for size in sizes}
+    modes = {size.name[10:-2]: kernel_files.bracketed_word(size / "enabled") for size in sizes}
     by_mode = {mode: [size for size in modes if modes[size] == mode] for mode in sorted({*modes.values()} - {""})}
-    weights = {node.name[4:]: kernel_files.text(node) for node in kernel_files.numbered(root / _WEIGHTS, "node")}
-    tiers = kernel_files.numbered(root / _TIERS, "memory_tier")
+    weights = {node.name[4:]: kernel_files.text(node) for node in kernel_files.by_number(root / _WEIGHTS, "node")}
+    tiers = kernel_files.by_number(root / _TIERS, "memory_tier")
     state = kernel_files.text(root / _SCHED_EXT / "state")
     return {
         "memory.huge_pages_sizes": "; ".join(
@@ -255,7 +255,7 @@ def identities(root: Path = Path("/")) -> dict[str, str]:
     """Return the hashes of the ``board``, the ``processors`` and the network ``interfaces`` that can be read."""
     processors = {
         kernel_files.text(pu / "topology/ppin")
-        for pu in kernel_files.numbered(root / "sys/devices/system/cpu", "cpu")
+        for pu in kernel_files.by_number(root / "sys/devices/system/cpu", "cpu")
     }
     serials = {
         "board": [kernel_files.text(root / "sys/class/dmi/id/board_serial")],

@@ -65,7 +65,7 @@ def _count(file: Path) -> int | None:
 
 def _memory(root: Path) -> Iterator[tuple[Counter, int]]:
     modules = edac_folders(root)
-    for controller in kernel_files.numbered(root / "sys/devices/system/edac/mc", "mc"):
+    for controller in kernel_files.by_number(root / "sys/devices/system/edac/mc", "mc"):
         own = [module for module in modules if module.parent == controller]
         for kind, metric in _EDAC.items():
             counts = [(edac_label(module), _count(module / f"dimm_{kind}_count")) for module in own]
@@ -82,7 +82,7 @@ def _memory(root: Path) -> Iterator[tuple[Counter, int]]:
 
 def _rows(controller: Path, kind: str) -> Iterator[tuple[str, int | None]]:
     """Yield the counters of an older kernel: corrected errors per channel of a row, others per row."""
-    for row in kernel_files.numbered(controller, "csrow"):
+    for row in kernel_files.by_number(controller, "csrow"):
         place = f"{controller.name} {row.name}"
         channels = sorted(row.glob(f"ch[0-9]*_{kind}_count"))
         for channel in channels:
@@ -93,7 +93,7 @@ def _rows(controller: Path, kind: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _poisoned(root: Path) -> Iterator[tuple[Counter, int]]:
-    for node in kernel_files.numbered(root / "sys/devices/system/node", "node"):
+    for node in kernel_files.by_number(root / "sys/devices/system/node", "node"):
         count = _count(node / "memory_failure/total")
         if count is not None:
             number = node.name.removeprefix("node")
@@ -113,7 +113,7 @@ def _throttling(root: Path) -> Iterator[tuple[Counter, int]]:
     """Yield how often packages, and their cores, were throttled. PUs of a core have the same events."""
     packages: dict[str, int] = {}
     cores: dict[str, dict[str, int]] = defaultdict(dict)
-    for pu in kernel_files.numbered(root / "sys/devices/system/cpu", "cpu"):
+    for pu in kernel_files.by_number(root / "sys/devices/system/cpu", "cpu"):
         of_core = _count(pu / "thermal_throttle/core_throttle_count")
         of_package = _count(pu / "thermal_throttle/package_throttle_count")
         if of_core is None and of_package is None:

@@ -14,7 +14,7 @@ from firsttouch.errors import BadInput
 _MOST_HOSTS = 100_000
 
 
-def folded(hosts: Sequence[str]) -> str:
+def fold(hosts: Sequence[str]) -> str:
     """Return host names as Slurm writes them, ``n[1-8],m2``, or one by one if that is not possible."""
     try:
         return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
@@ -22,7 +22,7 @@ def folded(hosts: Sequence[str]) -> str:
         return ",".join(hosts)
 
 
-def unfolded(text: str) -> list[str]:
+def unfold(text: str) -> list[str]:
     """Return the host names of a list such as ``n[1-8],m2``; raises BadInput for anything else."""
     if any(int(end) - int(begin) > _MOST_HOSTS for begin, end in re.findall(r"(\d{1,18})-(\d{1,18})", text)):
         raise BadInput(f"{text}: more than {_MOST_HOSTS} hosts")

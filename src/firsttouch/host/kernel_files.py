@@ -27,13 +27,13 @@ def number(file: Path) -> float | None:
     return float(content) if content.isdecimal() else None
 
 
-def chosen(file: Path) -> str:
+def bracketed_word(file: Path) -> str:
     """Return the word in brackets of a file such as ``always [madvise] never``, "" if it has none."""
     match = re.search(r"\[([^\]]+)\]", text(file))
     return match[1] if match else ""
 
 
-def numbered(folder: Path, prefix: str) -> list[Path]:
+def by_number(folder: Path, prefix: str) -> list[Path]:
     """Return the entries of *folder* that are named *prefix* and a number, by number."""
     try:
         names = [entry for entry in folder.iterdir() if entry.name.startswith(prefix)]

@@ -126,7 +126,7 @@ class Installed(Struct, frozen=True):
         return slots
 
 
-def installed(root: Path = Path("/")) -> Installed:
+def read_modules(root: Path = Path("/")) -> Installed:
     """Return the modules of this host, or of the stored *root*, for which dmidecode is not asked."""
     if root == Path("/"):
         modules, reason = _by_dmidecode()
@@ -308,8 +308,8 @@ def of_edac(root: Path = Path("/")) -> tuple[Module, ...]:
 
 def edac_folders(root: Path = Path("/")) -> list[Path]:
     """Return the folders of the modules that EDAC drivers know; some drivers know ranks instead."""
-    controllers = kernel_files.numbered(root / "sys/devices/system/edac/mc", "mc")
-    return [f for mc in controllers for name in ("dimm", "rank") for f in kernel_files.numbered(mc, name)]
+    controllers = kernel_files.by_number(root / "sys/devices/system/edac/mc", "mc")
+    return [f for mc in controllers for name in ("dimm", "rank") for f in kernel_files.by_number(mc, name)]
 
 
 def edac_label(folder: Path) -> str:

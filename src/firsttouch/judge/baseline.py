@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.host.host_lists import folded
+from firsttouch.host.host_lists import fold
 from firsttouch.judge import questions
 from firsttouch.judge.constants import (
     DOUBTFUL_LOSS,
@@ -25,7 +25,7 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.levels import middles
 from firsttouch.judge.part_judge import Fleet, judge_parts
 from firsttouch.judge.statistics import as_fraction, as_logarithm
-from firsttouch.records.cases import Case, distinguished, grouped
+from firsttouch.records.cases import Case, by_key, with_distinct_names
 from firsttouch.records.catalogue import checks
 from firsttouch.records.groups import Ints
 from firsttouch.records.parts import part_of
@@ -94,7 +94,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS
         if check and not case.exact and case.metric in check.metrics and case.metric not in check.limits:
             numbers_of.setdefault(case.key, []).append(number)
             by_key.setdefault(case.key, case)
-    cases = _one_for_each_part(distinguished([*by_key.values()]))
+    cases = _one_for_each_part(with_distinct_names([*by_key.values()]))
     fleet = judge_parts(samples, [number for case in cases for number in numbers_of[case.key]], fleet=True)
     references: list[Learnt] = []
     not_learnt: list[tuple[Case, str]] = []
@@ -135,7 +135,7 @@ def _reached(
     prior = math.hypot(part.spread, part.deviation)
     groups = questions.two_groups(level, prior)
     if groups is not None and not groups.is_minority:
-        better, worse = (folded([names[h] for h in hosts[side]]) for side in (~groups.worse, groups.worse))
+        better, worse = (fold([names[h] for h in hosts[side]]) for side in (~groups.worse, groups.worse))
         apart = f"{100 * as_fraction(groups.apart):.1f} % apart"
         return f"two groups of hosts, {apart}, name the right one with --hosts: {better} or {worse}"
     spread = questions.spread_of(level, prior, PRIOR_FREEDOM)
@@ -161,9 +161,9 @@ def _one_for_each_part(cases: Sequence[Case]) -> list[Case]:
         return replace(case, parameters={k: v for k, v in case.parameters.items() if k != "size_bytes"}).key
 
     kept: list[Case] = []
-    for curve in grouped(cases, curve_of).values():
+    for curve in by_key(cases, curve_of).values():
         ordered = sorted(curve, key=lambda case: case.parameters.get("size_bytes", 0))
-        first, *others = grouped(ordered, part_of).values()
+        first, *others = by_key(ordered, part_of).values()
         kept += [first[0], *(of_part[len(of_part) // 2] for of_part in others[:-1]), *ordered[1:][-1:]]
     return kept
 

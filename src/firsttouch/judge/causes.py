@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from firsttouch import documents
-from firsttouch.documents import Table
+from firsttouch.documents import FileTable
 from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, without_channel
 from firsttouch.judge.drift import ABSENT, Deviation
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import Finding, PartFinding, natural
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.samples_table import loss_state
 from firsttouch.systems.facts import Facts
 from firsttouch.units import percent
@@ -35,7 +35,7 @@ _CORES = {"registers": "clock", "l1": "caches", "l2": "caches", "memory": "memor
 _FIELDS = ("parts", "loss", "setting", "cases", "count", "expected", "which", "modules", "pus", "by")
 
 
-class Rule(Table, frozen=True):
+class Rule(FileTable, frozen=True):
     """A cause: its *name*, the *text* that explains it, and its conditions, all of which must hold.
 
     Series are written ``PART KIND``, such as ``memory bandwidth``, and may have ``*``.
@@ -70,7 +70,7 @@ class Rule(Table, frozen=True):
     unless: tuple[str, ...] = ()
 
 
-class _File(Table, frozen=True):
+class _File(FileTable, frozen=True):
     cause: Annotated[tuple[Rule, ...], Meta(min_length=1)]
 
 
@@ -262,7 +262,7 @@ def _modules(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
 
 def _absent(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
     """Return which slots are empty, as how many of the channels if all of their names are known."""
-    channels = grouped(usual, lambda slot: channel_of(usual[slot]))
+    channels = by_key(usual, lambda slot: channel_of(usual[slot]))
     silent = [slots for slots in channels.values() if {d.slot for d in deviations}.issuperset(slots)]
     what = f"{len(deviations)} of {len(usual)} modules"
     if silent and "" not in channels:
@@ -275,7 +275,7 @@ def _absent(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
 
 def _different(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
     """Return which slots have other modules than those of the siblings."""
-    by_module = grouped(deviations, lambda d: (without_channel(d.value), without_channel(d.golden)))
+    by_module = by_key(deviations, lambda d: (without_channel(d.value), without_channel(d.golden)))
     siblings = f"on {min(d.siblings for d in deviations)} siblings"
     return "; ".join(
         f"{f'all {len(usual)} modules' if len(of_module) == len(usual) > 1 else _slots(of_module)}: "

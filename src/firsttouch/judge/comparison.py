@@ -29,7 +29,7 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
 from firsttouch.judge.statistics import student_quantile
 from firsttouch.judge.verdict import natural, worse
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.samples_table import SamplesTable
 
@@ -45,7 +45,7 @@ NEGLIGIBLE = 0.005
 _POOLED = 8.0
 
 
-class Change(Struct, frozen=True):
+class MetricChange(Struct, frozen=True):
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
     *size* is the relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE`. *unlike* are the
@@ -92,7 +92,7 @@ class Comparison(Struct, frozen=True):
     while other processes used them, before or after. Their measured values show no change.
     """
 
-    changes: Sequence[Change]
+    changes: Sequence[MetricChange]
     hosts: int
     changed: Sequence[Host]
     busy: Sequence[str]
@@ -221,7 +221,7 @@ def _word(case: Case, *, is_worse: bool) -> Word:
     return "changed" if case.better == "neither" else "worse" if is_worse else "better"
 
 
-def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Change:
+def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> MetricChange:
     """Return the change of a case that is read or counted: a single host decides."""
     both = np.flatnonzero(np.isfinite(sides[0].level) & np.isfinite(sides[1].level))
     before, after = (side.level[both] for side in sides)
@@ -237,12 +237,14 @@ def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Change
     was, now, size = (float(np.median(values[shown])) for values in (before, after, sizes))
     low, high = float(sizes.min()), float(sizes.max())
     word: Word = _word(case, is_worse=bool(is_worse.any())) if chosen.any() else "unchanged"
-    return Change(case, len(both), was, now, size, low, high, unlike if limit or not chosen.all() else [], word)
+    return MetricChange(
+        case, len(both), was, now, size, low, high, unlike if limit or not chosen.all() else [], word
+    )
 
 
 def _measured(
     case: Case, names: Sequence[str], sides: Sequence[_Side], noise: tuple[float, float], tests: int
-) -> Change:
+) -> MetricChange:
     """Return the change of a measured case; *noise* is the variance of a repetition with its freedom."""
     both = np.isfinite(sides[0].level) & np.isfinite(sides[1].level)
     calm = both & ~sides[0].is_busy & ~sides[1].is_busy
@@ -273,20 +275,20 @@ def _measured(
     if abs(centre) > limit:
         word = _word(case, is_worse=centre > 0)
     if not calm.any():
-        return Change(case, count, was, now, size, low, high, unlike, "undecided", "an idle host")
+        return MetricChange(case, count, was, now, size, low, high, unlike, "undecided", "an idle host")
     needs = "more repetitions" if word == "undecided" else ""
-    return Change(case, count, was, now, size, low, high, unlike, word, needs, math.expm1(floor))
+    return MetricChange(case, count, was, now, size, low, high, unlike, word, needs, math.expm1(floor))
 
 
 def _hosts(
-    changes: Sequence[Change], lost: Mapping[str, Sequence[Case]], new: Mapping[str, Sequence[Case]]
+    changes: Sequence[MetricChange], lost: Mapping[str, Sequence[Case]], new: Mapping[str, Sequence[Case]]
 ) -> list[Host]:
     """Return the hosts that changed unlike the others, the worst first."""
     unlike = [(host, change.case, size) for change in changes for host, size in change.unlike]
     unlike.sort(key=lambda c: (-worse(c[2], c[1].better), c[1].name))
     of = {
         host: [(case, size) for _, case, size in of_host]
-        for host, of_host in grouped(unlike, lambda c: c[0]).items()
+        for host, of_host in by_key(unlike, lambda c: c[0]).items()
     }
     hosts = [Host(name, of.get(name, ()), lost.get(name, ()), new.get(name, ())) for name in {*of, *lost, *new}]
     return sorted(sorted(hosts, key=lambda h: natural(h.name)), key=lambda h: h.worst, reverse=True)

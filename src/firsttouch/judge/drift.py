@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from firsttouch.errors import first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.judge.verdict import Divided, natural
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import GAP, Record, to_frame
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Drift(Struct, frozen=True):
 
         Nothing tells apart the effects of settings that deviate on the same hosts.
         """
-        shared = grouped(self.deviations, lambda deviation: deviation.hosts)
+        shared = by_key(self.deviations, lambda deviation: deviation.hosts)
         return dict(sorted(shared.items(), key=lambda item: (len(item[0]), [natural(host) for host in item[0]])))
 
     def modules(self, host: str, passes: Callable[[str], bool]) -> tuple[dict[str, str], list[Deviation]]:
@@ -254,7 +254,7 @@ def drift(configurations: Mapping[str, Configuration]) -> Drift:
 def described(deviations: Sequence[Deviation]) -> list[str]:
     """Return deviations of the same hosts as texts; equal ones of several memory modules are one text."""
     texts = [d.text() for d in deviations if not d.slot]
-    for (value, usual), of_module in grouped(deviations, lambda d: (d.value, d.golden)).items():
+    for (value, usual), of_module in by_key(deviations, lambda d: (d.value, d.golden)).items():
         if slots := sorted((d.slot for d in of_module if d.slot), key=natural):
             texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {usual})")
     return texts

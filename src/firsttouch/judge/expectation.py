@@ -32,7 +32,7 @@ from firsttouch.judge.constants import (
 )
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import Expectation
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Floats
 from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import BANK_BANDWIDTH, SamplesTable
@@ -146,10 +146,10 @@ class _Host:
         self._facts, self._settings, self._theory = facts, settings, states.get(BANK_BANDWIDTH)
         self._is_slice = bool(settings.get(VIRTUAL)) or states.get("usable_share", 1.0) < 1
         places = [(part_of(m.case), m) for m in measured]
-        self._banks = grouped(
+        self._banks = by_key(
             ((p.place[0], m) for p, m in places if p.name == "memory" and p.place), lambda b: b[0]
         )
-        self._links = grouped(((p.place, m) for p, m in places if p.name == "link" and p.place), lambda b: b[0])
+        self._links = by_key(((p.place, m) for p, m in places if p.name == "link" and p.place), lambda b: b[0])
         #: Rates of all PUs by a program whose traffic is unknown.
         self._totals = [
             m
@@ -157,7 +157,7 @@ class _Host:
             if (p.name, m.case.metric, m.program) == ("banks", "total_bandwidth", None)
             and isinstance(m.case.parameters.get("pu_nodes"), (list, tuple))
         ]
-        curves = grouped((m for _, m in places if m.is_of_curve), lambda m: str(m.case.parameters.get("pu_nodes")))
+        curves = by_key((m for _, m in places if m.is_of_curve), lambda m: str(m.case.parameters.get("pu_nodes")))
         #: The local latencies by size of each NUMA node, of one program.
         self._curves = {
             nodes: sorted((m for m in of_nodes if m.program == of_nodes[0].program), key=lambda m: m.size)
@@ -167,7 +167,7 @@ class _Host:
         self._processor: Processor | None = next(filter(None, map(processors.find, names)), None)
         slots = {k.removeprefix(MODULE): text for k, text in settings.items() if k.startswith(MODULE)}
         #: The texts of the modules of each package, by the firmware's number; None: the slots' names do not tell.
-        self._modules = grouped(slots, lambda slot: socket_of_slot(slot, slots[slot]))
+        self._modules = by_key(slots, lambda slot: socket_of_slot(slot, slots[slot]))
         self._texts = slots
         #: The firmware's distances of pairs of NUMA nodes.
         self._distances = {
@@ -308,7 +308,7 @@ class _Host:
         """
         for kind in ("bandwidth", "latency"):
             ways = {
-                p: grouped((m for m in of if kind_of(m.case) == kind), lambda m: m.way) for p, of in parts.items()
+                p: by_key((m for m in of if kind_of(m.case) == kind), lambda m: m.way) for p, of in parts.items()
             }
             shared = set.intersection(*map(set, ways.values())) if len(ways) > 1 else set()
             if not shared:

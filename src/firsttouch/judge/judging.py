@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from firsttouch.host.host_lists import folded
+from firsttouch.host.host_lists import fold
 from firsttouch.judge import event_limits, expectation
 from firsttouch.judge.constants import (
     FAIL_TAIL,
@@ -474,7 +474,7 @@ def _updates(fleet: Fleet, findings: Findings) -> Iterator[str]:
         begin, end = (int(time[session]) for session in (update.begin, update.end))
         names = sorted(samples.hosts[host] for host in hosts)
         settings = changed_settings(findings.newest_configurations, names, begin - int(around), end)
-        details = [folded(names), series.title + (f" and {len(others)} more" if others else ""), *settings]
+        details = [fold(names), series.title + (f" and {len(others)} more" if others else ""), *settings]
         yield (
             f"an update: {len(hosts)} of {len(samples.hosts)} hosts "
             f"{'lost' if update.change > 0 else 'gained'} "

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.documents import Regex, Share
+from firsttouch.documents import Percentage, Regex
 from firsttouch.errors import BadInput
 from firsttouch.host.configuration import MODULE
 from firsttouch.judge import expectation, questions
@@ -22,7 +22,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.systems import processors
-from firsttouch.systems.processors import Family, Memory, Model, ReadShare
+from firsttouch.systems.processors import Family, Model, PackageMemory, ReadShare
 from firsttouch.units import percent
 
 #: A share that is so much smaller than what was known may be that of hosts which are all slow.
@@ -72,9 +72,9 @@ def learnt(
             left_out[host] = f"its reads reach {percent(shares[host])}, those of most hosts {percent(share)}"
     if good >= FEWEST_HOSTS:
         wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
-        tolerance = Share(as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0])))
+        tolerance = Percentage(as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0])))
     measured = f"{good} host{'s' * (good > 1)} of this site, {datetime.date.today().isoformat()}"
-    model = Model(_pattern(names[0]), read_share=Share(share), tolerance=tolerance, measured=measured)
+    model = Model(_pattern(names[0]), read_share=Percentage(share), tolerance=tolerance, measured=measured)
     family, before = _family(names[0], configurations[next(iter(shares))].settings, model)
     text = f"{family.description}: reads reach {percent(share)} of theory ({measured}), "
     if before is None:
@@ -103,5 +103,5 @@ def _family(name: str, settings: Mapping[str, str], model: Model) -> tuple[Famil
         return family, processors.read_share(processor)
     modules = (text.split() for key, text in settings.items() if key.startswith(MODULE))
     kind = next((words[2] for words in modules if len(words) > 2), "unknown").split("-")[0].rstrip(",")
-    memory = Memory(kind, "the modules of hosts of this site")
+    memory = PackageMemory(kind, "the modules of hosts of this site")
     return Family("", settings["cpu.model"], settings["cpu.model"], memory, (model,)), None

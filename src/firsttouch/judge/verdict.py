@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from firsttouch.documents import attributes
 from firsttouch.errors import SUSPECT, first_of
-from firsttouch.host.host_lists import folded
+from firsttouch.host.host_lists import fold
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
 from firsttouch.judge.statistics import as_fraction
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Floats
 from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
@@ -272,7 +272,7 @@ class Divided(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The groups as one sentence."""
-        sides = (f"{len(hosts)} hosts ({folded(hosts)})" for hosts in (self.better, self.worse))
+        sides = (f"{len(hosts)} hosts ({fold(hosts)})" for hosts in (self.better, self.worse))
         is_minority = len(self.worse) <= MOST_BAD * (len(self.better) + len(self.worse))
         which = _KINDS.format(count=len(self.worse)) if is_minority else _TWO
         return (
@@ -346,7 +346,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
             if stated is None or stated.answer == "unknown":
                 lines.append(_NOTHING.format(system=self.system, unjudged=self.unjudged))
         # What is missing for one reason is one line.
-        for reason, texts in grouped(self.missing, lambda text: text.rpartition(": ")[2]).items():
+        for reason, texts in by_key(self.missing, lambda text: text.rpartition(": ")[2]).items():
             names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
             lines.append(f"missing: {first_of(names, 1)}: {reason}" if all(names) else f"missing: {reason}")
         return lines

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
 from firsttouch.errors import BadInput
-from firsttouch.records.atomic_files import naming
+from firsttouch.records.atomic_files import name_in_errors
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def append(file: Path, text: str) -> tuple[int, int]:
     def opener(path: str, flags: int) -> int:
         return os.open(path, flags if is_followed else flags | os.O_NOFOLLOW, 0o666)
 
-    with naming(file), open(file, "a+b", buffering=0, opener=opener) as out:
+    with name_in_errors(file), open(file, "a+b", buffering=0, opener=opener) as out:
         begin, size, newline = _end_of_lines(out), out.seek(0, os.SEEK_END), b""
         if begin < size:
             out.seek(begin)

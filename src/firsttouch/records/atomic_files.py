@@ -48,14 +48,14 @@ def scratch(place: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
+def replace(place: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a path beside *place* for a file, link or folder, which is renamed to *place* at the end.
 
     If the block raises an error, nothing is replaced and nothing is left. A folder can only replace an empty one.
     With *force*, the file and its name are synced to disk. Raises OSError, which names *place*, if it cannot be
     written or replaced.
     """
-    with scratch(place) as partial, naming(place, partial):
+    with scratch(place) as partial, name_in_errors(place, partial):
         yield partial
         if force:
             sync(partial)
@@ -102,7 +102,7 @@ def set_mode(path: Path, mode: int, *, owner: int | None = None) -> None:
 
 
 @contextmanager
-def naming(place: Path, partial: Path | None = None) -> Iterator[None]:
+def name_in_errors(place: Path, partial: Path | None = None) -> Iterator[None]:
     """Name *place* in an OSError of the block that names no file and is a disk's, or names *partial*."""
     try:
         yield
@@ -133,7 +133,7 @@ def full_disk(files: Iterable[Path]) -> str:
 
 @contextmanager
 def output(place: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a path for an output file that the user named; it replaces *place* as :func:`replacing` does.
+    """Yield a path for an output file that the user named; it replaces *place* as :func:`replace` does.
 
     Of a symbolic link, the target is replaced. Into a device, a pipe or an open file (/dev/stdout), the content is
     copied.
@@ -146,7 +146,7 @@ def output(place: Path, *, force: bool = False) -> Iterator[Path]:
             yield partial
             write_into(place, partial)
         return
-    with replacing(Path(os.path.realpath(place)), force=force) as partial:
+    with replace(Path(os.path.realpath(place)), force=force) as partial:
         yield partial
 
 
@@ -166,7 +166,7 @@ def check_place(place: Path, *, creates: bool = False) -> None:
         return
     if place.is_dir():
         raise BadInput("cannot be written: it is a folder", file=place)
-    nearest = paths.resolved(place).parent
+    nearest = paths.resolve(place).parent
     # No writer creates the folder to which a link points.
     while creates and not place.is_symlink() and not nearest.exists():
         nearest = nearest.parent
@@ -218,7 +218,7 @@ def open_stream(stream: Path, *, wait: bool = True) -> int:
 
 def write_into(stream: Path, file: Path) -> None:
     """Append the content of *file* to a *stream*."""
-    with naming(stream), os.fdopen(open_stream(stream), "wb") as out, file.open("rb") as source:
+    with name_in_errors(stream), os.fdopen(open_stream(stream), "wb") as out, file.open("rb") as source:
         shutil.copyfileobj(source, out, 1 << 20)
 
 

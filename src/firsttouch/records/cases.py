@@ -50,9 +50,9 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
         return isinstance(other, Case) and astuple(self)[:-2] == astuple(other)[:-2]
 
     @classmethod
-    def of(cls, record: Record) -> Case:
+    def from_record(cls, record: Record) -> Case:
         """Return the case of a record."""
-        parameters = identifying(record.check, record.parameters)
+        parameters = identifiers(record.check, record.parameters)
         better = better_of(record.check, record.metric, record.better)
         return cls(record.system, record.check, record.metric, parameters, record.unit, better)
 
@@ -139,7 +139,7 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
         return {*catalogue().common.named, *named, *self.distinctive}
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+def by_key(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Return the items by their key, in the order in which keys occur first."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
@@ -171,7 +171,7 @@ def _sortable(value: Any) -> tuple[Any, ...]:
     return (2, [_sortable(v) for v in value]) if isinstance(value, (list, tuple)) else (3, str(value))
 
 
-def identifying(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def identifiers(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those *parameters* of a record that identify its case among others of the check."""
     names = (*checks()[check].parameters, *catalogue().common.conditions) if check in checks() else parameters
     return {name: parameters[name] for name in names if name in parameters}
@@ -180,7 +180,7 @@ def identifying(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 def without_axes(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those *parameters* that tell the ways apart in which a check was measured."""
     axes = checks()[check].axes if check in checks() else ()
-    return {k: v for k, v in identifying(check, parameters).items() if k not in axes}
+    return {k: v for k, v in identifiers(check, parameters).items() if k not in axes}
 
 
 def _text(value: Any) -> str:
@@ -191,7 +191,7 @@ def _text(value: Any) -> str:
 # Names that differ
 
 
-def distinguished(cases: Sequence[Case]) -> list[Case]:
+def with_distinct_names(cases: Sequence[Case]) -> list[Case]:
     """Return *cases* with names and titles that differ between all cases of one system.
 
     Each shows the fewest further parameters that tell it apart.
@@ -214,7 +214,7 @@ def distinguished(cases: Sequence[Case]) -> list[Case]:
 
 def _alike(cases: Sequence[Case], text: Callable[[Case], str]) -> list[list[int]]:
     """Return the numbers of the cases of one system that have the same text, group by group."""
-    groups = grouped(range(len(cases)), lambda number: (cases[number].system, text(cases[number])))
+    groups = by_key(range(len(cases)), lambda number: (cases[number].system, text(cases[number])))
     return [numbers for numbers in groups.values() if len(numbers) > 1]
 
 

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from firsttouch import documents
-from firsttouch.documents import Table, Word
+from firsttouch.documents import FileTable, Word
 from firsttouch.units import UNITS, Better, better
 
 #: How a check gets its values: it reads them from the host, measures them, or times an aligner.
@@ -33,7 +33,7 @@ Unit = Annotated[
 ]
 
 
-class Limit(Table, frozen=True):
+class Limit(FileTable, frozen=True):
     """The verdict of a host with more events than *most*, in one session or per hour.
 
     One that is *lasting* counts the events of all sessions with the host's present parts. With *by*, a parameter,
@@ -52,14 +52,14 @@ class Limit(Table, frozen=True):
         return self.verdict == "fail" and not self.per_hour
 
 
-class Metric(Table, frozen=True):
+class Metric(FileTable, frozen=True):
     """A metric's unit, and which values are better."""
 
     unit: Unit
     better: Better
 
 
-class Check(Table, frozen=True):
+class Check(FileTable, frozen=True):
     """An entry of the catalogue."""
 
     #: The metrics that are judged. A file states only the unit if it tells which values are better.
@@ -101,7 +101,7 @@ class Check(Table, frozen=True):
 ParameterType = Literal["text", "number", "whole", "wholes", "whole_or_wholes", "cpu_list", "texts", "places"]
 
 
-class Common(Table, frozen=True):
+class Common(FileTable, frozen=True):
     """What all checks share."""
 
     #: The parameters that the judge, reports and advice compute with, by the type that they have in every record.

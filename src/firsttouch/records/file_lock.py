@@ -42,7 +42,7 @@ def _flock(handle: int, flags: int, *, shared: bool) -> None:
 
 
 @contextmanager
-def locked(file: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def lock_file(file: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the exclusive lock of *file*, which is created if need be; call *on_wait* once before waiting.
 
     *file* may be read-only, or a folder. Raises OSError if it cannot be opened or locked.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.records.catalogue import checks
 
 #: Sizes in bytes: up to the first fits every processor's first cache, from the second on no cache fits.
@@ -83,12 +83,12 @@ class Series(Struct, frozen=True):
 def series(cases: Mapping[int, Case]) -> list[Series]:
     """Return the series of some cases by their number: those of single parts, and those of all parts of a name."""
     keys = {number: (part_of(case), kind_of(case)) for number, case in cases.items()}
-    single = [Series(*key, tuple(numbers)) for key, numbers in grouped(keys, lambda n: keys[n]).items()]
+    single = [Series(*key, tuple(numbers)) for key, numbers in by_key(keys, lambda n: keys[n]).items()]
     together = {number: (Part(part.name), kind) for number, (part, kind) in keys.items() if part.place}
     several = Counter((s.part.name, s.kind) for s in single)
     return single + [
         Series(part, kind, tuple(numbers), is_together=True)
-        for (part, kind), numbers in grouped(together, lambda n: together[n]).items()
+        for (part, kind), numbers in by_key(together, lambda n: together[n]).items()
         if several[part.name, kind] > 1
     ]
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from firsttouch.records.cases import Case, distinguished, identifying, in_order
+from firsttouch.records.cases import Case, identifiers, in_order, with_distinct_names
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.groups import Bools, Floats, Ints, group_sums
 from firsttouch.records.schema import BUSY, GAP, Record, is_emulated, to_frame
@@ -438,7 +438,7 @@ def _cases_of(namings: Iterable[tuple[str, ...]]) -> tuple[list[Case], list[int]
     number_of: list[int] = []
     for system, check, metric, unit, better, parameters in namings:
         direction = better_of(check, metric, cast("Better", better))
-        case = Case(system, check, metric, identifying(check, json.loads(parameters)), unit, direction)
+        case = Case(system, check, metric, identifiers(check, json.loads(parameters)), unit, direction)
         key = f"{system}\0{case.key}"
         if key not in numbers:
             numbers[key] = len(cases)
@@ -446,7 +446,7 @@ def _cases_of(namings: Iterable[tuple[str, ...]]) -> tuple[list[Case], list[int]
         number_of.append(numbers[key])
     order = sorted(range(len(cases)), key=lambda number: in_order(cases[number]))
     place = {number: position for position, number in enumerate(order)}
-    return distinguished([cases[number] for number in order]), [place[number] for number in number_of]
+    return with_distinct_names([cases[number] for number in order]), [place[number] for number in number_of]
 
 
 def _keys(host: NDArray[np.integer], time: Ints) -> Ints:

@@ -506,7 +506,7 @@ def from_frame(frame: pl.DataFrame) -> list[Record]:
 
 def write_table(records: Iterable[Record], path: Path) -> None:
     """Write the records as Parquet to *path*, atomically."""
-    with atomic_files.replacing(path) as partial, table_file(partial) as out:
+    with atomic_files.replace(path) as partial, table_file(partial) as out:
         to_frame(records).write_parquet(out)
 
 

@@ -170,7 +170,7 @@ def put(file: Path, write: Callable[[IO[bytes]], object]) -> Path:
 
     Everybody may read it, whatever the umask is, and only its owner may change it. An error leaves nothing.
     """
-    with atomic_files.replacing(file, force=True) as partial:
+    with atomic_files.replace(file, force=True) as partial:
         with table_file(partial) as out:
             write(out)
         atomic_files.set_mode(partial, 0o644)
@@ -490,14 +490,14 @@ class _Reader(Struct, frozen=True):
             parts = [*self.parts(files)]
         except (BadInput, pl.exceptions.PolarsError, OSError):
             return None
-        return parts if all(self.judge.of(part) is None for part in parts) else None
+        return parts if all(self.judge.first_fault(part) is None for part in parts) else None
 
     def _good_of(self, file: Path) -> Iterator[pl.DataFrame]:
         """Yield the good rows of one file."""
         bad, reason, hosts = 0, "", set[str | None]()
         try:
             for rows in self.parts([file]):
-                if (wrong := self.judge.of(rows)) is None:
+                if (wrong := self.judge.first_fault(rows)) is None:
                     yield rows
                     continue
                 mask, first = wrong
@@ -563,7 +563,7 @@ class _Judge:
     def __init__(self) -> None:
         self._right: set[tuple[str, str]] = set()
 
-    def of(self, table: pl.DataFrame) -> tuple[pl.Series, str] | None:
+    def first_fault(self, table: pl.DataFrame) -> tuple[pl.Series, str] | None:
         """Return which rows are wrong, and what is wrong with the first of these; None if all are right."""
         wrong = {
             f"column {name} has no value": pl.col(name).is_null() for name in table.columns if name != "samples"

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import natural
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.records.catalogue import Check
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Cell, Entry, Panel, Table
-from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying_parameters
 from firsttouch.report.text import clean, plain, span
 from firsttouch.units import number, percent, quantity
 
@@ -102,7 +102,7 @@ def worst(records: Iterable[Record]) -> Record:
 
 def metric_title(record: Record) -> str:
     """Return the metric in words, as verdicts name it: ``copy``."""
-    return Case.of(record).title_of_metric
+    return Case.from_record(record).title_of_metric
 
 
 def value(record: Record) -> str:
@@ -162,7 +162,7 @@ def value_table(caption: str, labels: Sequence[str], rows: Iterable[tuple[Sequen
 
 def way_of(record: Record, order: Sequence[str]) -> dict[str, Any]:
     """Return the parameters that identify the way of measuring a record, those of *order* first."""
-    way = Case.of(record).way
+    way = Case.from_record(record).way
     return {name: way[name] for name in (*order, *sorted(way.keys() - {*order})) if name in way}
 
 
@@ -206,7 +206,7 @@ def others_text(view: HostView, record: Record) -> str:
         regular = {a.get("stores"), b.get("stores")} <= _REGULAR
         return is_equal and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
 
-    others = [r for r in view.of(record.check, metric=record.metric) if program(r) != program(record)]
+    others = [r for r in view.select(record.check, metric=record.metric) if program(r) != program(record)]
     return "; ".join(f"{program(r)} {value(r)}" for r in sorted(filter(is_same_case, others), key=program))
 
 
@@ -219,15 +219,15 @@ _MILLION = 1e6
 
 def tabulated(view: HostView, check: str, entry: Check) -> Aspect:
     """Return the aspect of a check with a table of each metric and the best record of it."""
-    records = view.of(check)
+    records = view.select(check)
     if not records:
         return Aspect(absent=[Absent(entry.title, view.why_absent(check))])
     metrics = [*entry.metrics, *entry.data]
-    by_metric = grouped(records, lambda r: r.metric)
+    by_metric = by_key(records, lambda r: r.metric)
     results, tables = [], []
     for metric in sorted(by_metric, key=lambda m: (metrics.index(m) if m in metrics else len(metrics), m)):
         of_metric = _in_millions(by_metric[metric])
-        names = [name for name in entry.parameters if name in varying(of_metric)]
+        names = [name for name in entry.parameters if name in varying_parameters(of_metric)]
         rows = sorted(((_labels(r, names), r) for r in of_metric), key=lambda row: [*map(natural, row[0])])
         title = metric.replace("_", " ")
         header = [name.replace("_", " ") for name in names]
@@ -249,7 +249,7 @@ def _place(record: Record, names: Sequence[str]) -> str:
 
 def _labels(record: Record, names: Sequence[str]) -> list[str]:
     """Return the texts of a record's parameters of those *names*; that of its check without any."""
-    parameters = Case.of(record).parameters
+    parameters = Case.from_record(record).parameters
     return [clean(plain(parameters.get(name))) for name in names] or [record.check]
 
 

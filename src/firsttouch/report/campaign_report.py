@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import full_disk_as_missing
-from firsttouch.campaign.results import measured
-from firsttouch.campaign.state import Gap, State, dumps, listed, merged, overview, state
+from firsttouch.campaign.results import finished_records
+from firsttouch.campaign.state import Gap, State, dumps, markdown_list, merge, overview, state
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import one_line
 from firsttouch.execution.progress import say
@@ -61,7 +61,7 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     """
     campaign_state = state(campaign)
     system = load(campaign.system)
-    records = measured(campaign_state)
+    records = finished_records(campaign_state)
     all_judged = campaign_findings(campaign_state, records, system)
     verdicts = tuple(all_judged.of(host) for host in all_judged.hosts) if campaign.judged else ()
     _write_verdicts(campaign_state, verdicts)
@@ -80,7 +80,7 @@ def verdicts_text(campaign: Campaign, verdicts: Sequence[HostVerdict], notes: Se
     counts = Counter(v.verdict for v in verdicts)
     text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
     lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
-    parts = ["\n".join([f"## Verdicts: {text}", *map(one_line, notes), listed(lines)])]
+    parts = ["\n".join([f"## Verdicts: {text}", *map(one_line, notes), markdown_list(lines)])]
     if any(v.verdict in {"undecided", "suspect"} and not v.missing for v in verdicts):
         parts.append(
             "## Undecided and suspect hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder)
@@ -118,14 +118,14 @@ def problems(campaign_state: State) -> list[Problem]:
     check = {step.name: step.check for step in campaign_state.campaign.steps}
     hosts = f"hosts of {campaign_state.campaign.name}"
 
-    def of(gap: Gap, kind: Kind, reason: str, name: str) -> Problem:
+    def row(gap: Gap, kind: Kind, reason: str, name: str) -> Problem:
         return Problem(gap.step or gap.host or hosts, kind, reason, name, gap.host)
 
-    missing_steps = [of(g, "failed", f"missing: {g.reason}", check.get(g.step, "")) for g in campaign_state.gaps]
+    missing_steps = [row(g, "failed", f"missing: {g.reason}", check.get(g.step, "")) for g in campaign_state.gaps]
     by_check: dict[str, list[Gap]] = {}
     for gap in campaign_state.skipped:
         by_check.setdefault(check[gap.step], []).append(gap)
-    skipped = [of(g, "skipped", g.reason, name) for name, gaps in sorted(by_check.items()) for g in merged(gaps)]
+    skipped = [row(g, "skipped", g.reason, name) for name, gaps in sorted(by_check.items()) for g in merge(gaps)]
     return missing_steps + skipped
 
 
@@ -143,7 +143,7 @@ def _write(campaign_state: State, text: str, report: Callable[[Path], object] | 
         now = datetime.datetime.fromtimestamp(clock.time(), datetime.UTC)
         final = reports / now.strftime("%Y-%m-%dT%H-%M-%S.%f")
         folder.rename(final)
-    with atomic_files.replacing(campaign_state.campaign.folder / "report") as link:
+    with atomic_files.replace(campaign_state.campaign.folder / "report") as link:
         link.symlink_to(Path("reports") / final.name)
     _keep_newest(reports, final)
     return campaign_state.campaign.folder / "report"

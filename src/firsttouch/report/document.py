@@ -92,7 +92,7 @@ class Cell(NamedTuple):
 Entry = str | int | Cell
 
 
-def anchored(text: str, key: str) -> Cell:
+def anchored_cell(text: str, key: str) -> Cell:
     """Return a text with an address, which it links to."""
     return Cell(text, key=key, link=f"#{key}")
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from firsttouch.advice.costs import LEAST_SECONDS
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.documents import attributes
-from firsttouch.records.cases import grouped, identifying
+from firsttouch.records.cases import by_key, identifiers
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.document import (
@@ -31,7 +31,7 @@ from firsttouch.report.document import (
 )
 from firsttouch.report.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
-from firsttouch.report.text import clean, count, listed, plain, times
+from firsttouch.report.text import clean, count, list_names, plain, times
 from firsttouch.units import number
 
 # ----------------------------------------------------------------------
@@ -113,14 +113,14 @@ _NAMED = 4
 _UNSURE = "with one repetition each, the uncertainty is unknown"
 
 
-def measured(views: Iterable[HostView]) -> Iterator[Keyed]:
+def measured_choices(views: Iterable[HostView]) -> Iterator[Keyed]:
     """Yield a choice for each system, aligner and dataset from the records of all hosts."""
     runs: dict[tuple[str, ...], dict[_Run, _ByHost]] = {}
     lost: dict[tuple[str, ...], dict[_Run, Record]] = {}
     names: dict[str, str] = {}
     for view in sorted(views, key=lambda v: v.system):
         names[view.key] = view.host
-        for record in view.of("scaling", "placement", metric=speedups.METRIC) + view.of("weak_scaling"):
+        for record in view.select("scaling", "placement", metric=speedups.METRIC) + view.select("weak_scaling"):
             of_host = runs.setdefault(_input(view.system, record), {}).setdefault(_run(record), {})
             of_host.setdefault(view.key, []).append(record)
         for record in view.invalid:
@@ -165,7 +165,7 @@ def _input(system: str, record: Record) -> tuple[str, ...]:
 
 
 def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: Iterable[Record]) -> Choice:
-    each = {run: {h: speedups.pooled(some) for h, some in of_host.items()} for run, of_host in runs.items()}
+    each = {run: {h: speedups.pool_samples(some) for h, some in of_host.items()} for run, of_host in runs.items()}
     default = _default_run(each)
     hosts = _comparable(each, default)
     left_out = sorted({h for of_host in each.values() for h in of_host} - hosts)
@@ -187,7 +187,7 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
     chosen = best if usual is None or best.gain is None or best.gain.clear else usual
     why = _why(ordered, chosen, usual, interval)
     if left_out:
-        hosts_left_out = listed([names[h] for h in left_out], most=_NAMED)
+        hosts_left_out = list_names([names[h] for h in left_out], most=_NAMED)
         why += f"; {hosts_left_out} left out, because hosts are comparable only by their default runs"
     # Without a name, a scenario may be that of several runs.
     notes = {id(usual): DEFAULT, id(chosen): USE}
@@ -265,7 +265,7 @@ def _of_hosts(runs: Mapping[_Run, Mapping[str, Record]], default: _Run) -> dict[
     mean_host = geometric_mean(level.values())
     scenarios = {}
     for run, gain in gains(seconds, default).items():
-        record = speedups.pooled(list(good[run].values()))
+        record = speedups.pool_samples(list(good[run].values()))
         scaled = [x / level[h] * mean_host for h, some in seconds[run].items() for x in some]
         time = Interval(mean_host / gain.value, min(scaled), max(scaled))
         value = time if record.better == "lower" else SAME.over(time)
@@ -279,7 +279,7 @@ def _seconds(record: Record) -> list[float]:
 
 
 def _title(record: Record, hosts: int) -> str:
-    p = identifying(record.check, record.parameters)
+    p = identifiers(record.check, record.parameters)
     reads = reads_per_thread(record) or (f"{plain(p['reads'])} reads" if "reads" in p else "")
     return clean(", ".join(filter(None, ("measured", dataset_of(record), reads, count(hosts, "host")))))
 
@@ -334,7 +334,7 @@ class Guideline(Struct, frozen=True):
         others = [c for c in self.choices if c.chosen != first.chosen]
         if not others:
             return f"all {len(self.choices)} inputs agree" if len(self.choices) > 1 else ""
-        differing = listed((f"{c.chosen} ({c.title})" for c in others), most=_NAMED)
+        differing = list_names((f"{c.chosen} ({c.title})" for c in others), most=_NAMED)
         return f"by {first.title}, as measured gains of the most reads decide; others differ: {differing}"
 
 
@@ -344,8 +344,8 @@ def _weight(choice: Choice) -> tuple[bool, int]:
 
 def guidelines(views: Sequence[HostView]) -> list[Guideline]:
     """Return the guideline of every system and aligner with measurements, ascending."""
-    by_key = grouped(measured(views), lambda item: item[0])
-    return [Guideline(*key, tuple(choice for _, choice in items)) for key, items in sorted(by_key.items())]
+    choices = by_key(measured_choices(views), lambda item: item[0])
+    return [Guideline(*key, tuple(choice for _, choice in items)) for key, items in sorted(choices.items())]
 
 
 def sentence(choice: Choice) -> str:
@@ -362,7 +362,7 @@ def sentence(choice: Choice) -> str:
     return f"{what}: {gain} ({ends if choice.gain.bounded else 'uncertainty unknown'}, {choice.interval})"
 
 
-def recommended(guides: Sequence[Guideline]) -> str:
+def recommendation(guides: Sequence[Guideline]) -> str:
     """Return the recommendation that rests on the most reads, as a sentence without its end; empty without any."""
     if not guides:
         return ""

@@ -82,13 +82,13 @@ class Gathered(Struct, frozen=True, dict=True):
         missing: dict[str, dict[str, list[str]]] = {}
         for seen in self.campaigns:
             of_system = missing.setdefault(seen.campaign.system, {})
-            for host, lost in campaign_results.missing(seen).items():
+            for host, lost in campaign_results.missing_results(seen).items():
                 of_system.setdefault(host, []).extend(lost)
         return missing
 
     @cached_property
     def _measured(self) -> list[Record]:
-        return [*self.logged, *(r for seen in self.campaigns for r in campaign_results.measured(seen))]
+        return [*self.logged, *(r for seen in self.campaigns for r in campaign_results.finished_records(seen))]
 
     @cached_property
     def _parsed(self) -> Sources:

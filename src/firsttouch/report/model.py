@@ -12,10 +12,10 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from firsttouch.host.topology import Topology
-from firsttouch.records.cases import Case, grouped, identifying
+from firsttouch.records.cases import Case, by_key, identifiers
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
-from firsttouch.report.text import listed
+from firsttouch.report.text import list_names
 from firsttouch.systems.definition import System
 from firsttouch.systems.references import Reference
 
@@ -83,13 +83,13 @@ class HostView(Struct, frozen=True):
     problems: tuple[Problem, ...]
     topology: Topology | None
 
-    def of(self, *checks: str, metric: str | None = None) -> list[Record]:
+    def select(self, *checks: str, metric: str | None = None) -> list[Record]:
         """Return the valid records of *checks*, or of one *metric* of them."""
         return [r for r in self.valid if r.check in checks and metric in {None, r.metric}]
 
     def metric(self, check: str, name: str) -> Record | None:
         """Return the valid record of a metric that a check reports once per host."""
-        return next(iter(self.of(check, metric=name)), None)
+        return next(iter(self.select(check, metric=name)), None)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -105,7 +105,7 @@ class HostView(Struct, frozen=True):
                 return f"{problem.kind}: {problem.reason}"
         reasons = sorted({r.reason for r in self.invalid if r.check in checks})
         if reasons:
-            return f"all its records are invalid: {listed(reasons, most=3)}"
+            return f"all its records are invalid: {list_names(reasons, most=3)}"
         return "the records of this report contain none of this check"
 
 
@@ -137,7 +137,7 @@ def reads_per_thread(record: Record) -> str:
 
 def common(records: Sequence[Record]) -> dict[str, Any]:
     """Return the case parameters that all *records* share."""
-    first, *rest = [identifying(r.check, r.parameters) for r in records]
+    first, *rest = [identifiers(r.check, r.parameters) for r in records]
     return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in rest)}
 
 
@@ -169,9 +169,9 @@ def _bank(record: Record) -> Any:
     return record.parameters.get("bank", record.parameters.get("banks"))
 
 
-def varying(records: Iterable[Record], *, ignore: Iterable[str] = ()) -> list[str]:
+def varying_parameters(records: Iterable[Record], *, ignore: Iterable[str] = ()) -> list[str]:
     """Return the names of the parameters in which the cases of *records* differ, ascending."""
-    cases = [Case.of(r).parameters for r in records]
+    cases = [Case.from_record(r).parameters for r in records]
     names = {name for case in cases for name in case} - set(ignore)
     # A parameter that some records lack differs, too; no JSON text is the default.
     texts = {n: {json.dumps(c[n], sort_keys=True, default=str) if n in c else "" for c in cases} for n in names}
@@ -183,13 +183,13 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
 
     *topology* belongs to the only host, or among several to the host that it names (hwloc's HostName).
     """
-    places = grouped(records, lambda r: (r.host, r.system, r.partition))
+    places = by_key(records, lambda r: (r.host, r.system, r.partition))
     named = topology.info.get("HostName") if topology else None
     views = []
     for number, (place, host_records) in enumerate(sorted(places.items()), start=1):
         placed = [(r, _misplaced(r) if r.status == "valid" else "") for r in host_records]
         good = sorted((r for r, wrong in placed if r.status == "valid" and not wrong), key=_order)
-        latest = {Case.of(record).key: record for record in good}
+        latest = {Case.from_record(record).key: record for record in good}
         invalid = sorted((r for r in host_records if r.status == "invalid"), key=_order)
         lost = dict.fromkeys(
             Problem(f"{r.check}/{r.metric}", "invalid", wrong, r.check, place[0]) for r, wrong in placed if wrong
@@ -211,7 +211,7 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
 
 
 def _order(record: Record) -> tuple[Any, ...]:
-    return (Case.of(record).key, record.time, record.samples)
+    return (Case.from_record(record).key, record.time, record.samples)
 
 
 def _misplaced(record: Record) -> str:

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 import firsttouch
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostSummary, Word
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
 from firsttouch.report.aspects import bandwidth, latency
 from firsttouch.report.model import HostView
@@ -62,7 +62,7 @@ def summary(
     for system, loss in common_losses.items():
         families.add("common_loss", "ratio", _COMMON, {"system": system}, loss.loss if loss else 0.0)
     # The labels name no partition: of several partitions of a host, the newest record counts.
-    of_hosts = grouped(views, lambda view: (view.host, view.system))
+    of_hosts = by_key(views, lambda view: (view.host, view.system))
     for h in hosts:
         place = {"host": h.host, "system": h.system}
         families.verdict(place, h.verdict, h.counts)

@@ -16,7 +16,7 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import forms, guidelines, model, openmetrics, render, summary, tables
@@ -107,7 +107,7 @@ def build(
     report = _Report(
         title=title,
         stated=now.isoformat(timespec="seconds"),
-        hosts=[_Host(view, of_host(view)) for view in views],
+        hosts=[_PageHost(view, of_host(view)) for view in views],
         # Problems that belong to no host are in several views.
         problems=tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems)))),
         verdicts=of_verdicts.worst_first(verdicts),
@@ -146,7 +146,7 @@ def build(
 # The page and the ticket.
 
 
-class _Host(Struct, frozen=True):
+class _PageHost(Struct, frozen=True):
     """A host of the page with its aspects."""
 
     view: HostView
@@ -173,7 +173,7 @@ class _Report(Struct, frozen=True):
 
     title: str
     stated: str
-    hosts: Sequence[_Host]
+    hosts: Sequence[_PageHost]
     problems: tuple[Problem, ...]
     verdicts: Sequence[HostVerdict]
     alone: Sequence[HostVerdict]
@@ -195,7 +195,7 @@ def _page(report: _Report) -> Document:
     systems = sorted({v.system for v in report.verdicts})
     keys = anchors("host", (v.host for v in report.verdicts), "-".join(systems))
     verdicts = of_verdicts.folds(report.verdicts, keys)
-    counts = Paragraph(f"{of_verdicts.counted(report.verdicts)}.")
+    counts = Paragraph(f"{of_verdicts.count_verdicts(report.verdicts)}.")
     which = [f"{count(len(hosts), 'host')}. "]
     if is_single:
         view = hosts[0].view
@@ -218,7 +218,7 @@ def _page(report: _Report) -> Document:
     )
 
 
-def _short_section(host: _Host, card: Card) -> Section:
+def _short_section(host: _PageHost, card: Card) -> Section:
     """Return the section of a host in a ticket: what its card states, and its results."""
     view = host.view
     stated: list[Text] = [[Span(name, "b"), ": ", *spans(text)] for name, text in card.lines.items()]
@@ -244,7 +244,7 @@ def _ticket(report: _Report) -> Document:
         report.title,
         [Paragraph(when_made(report.stated))],
         [
-            *([Section(of_verdicts.counted(report.verdicts), [rows])] if report.verdicts else []),
+            *([Section(of_verdicts.count_verdicts(report.verdicts), [rows])] if report.verdicts else []),
             Section(_PROBLEMS, blocks),
             *guidelines.short_sections(report.guidelines),
             *(_short_section(host, cards[render.card_key(host.view)]) for host in report.hosts),
@@ -273,7 +273,7 @@ def _cards(report: _Report) -> list[Card]:
         v, key = host.view, (host.view.host, host.view.system)
         verdict = verdicts.get(key)
         of_system = [g for g in report.guidelines if g.system == v.system]
-        placement = guidelines.recommended(of_system)
+        placement = guidelines.recommendation(of_system)
         card = of_verdicts.card_of_host(
             *(v, titles[v.key], host.aspects, verdict, report.problems),
             is_judged=verdict is not None and (verdict.is_judged or (key in judged and bool(verdict.missing))),
@@ -291,7 +291,7 @@ def _problems(report: _Report) -> Section:
     missing = [
         f"{'; '.join(absent.title for absent in charts)}{_on(report, host.view.host)}: {reason}"
         for host in report.hosts
-        for reason, charts in grouped(host.absent, lambda absent: absent.reason).items()
+        for reason, charts in by_key(host.absent, lambda absent: absent.reason).items()
     ]
     if missing:
         blocks += [Paragraph("Figures that are missing:"), Listing(missing)]
@@ -312,14 +312,14 @@ def _on(report: _Report, host: str) -> str:
     return f" on {host}" if len(report.hosts) > 1 else ""
 
 
-def _host_section(report: _Report, host: _Host, *, is_single: bool) -> Section:
+def _host_section(report: _Report, host: _PageHost, *, is_single: bool) -> Section:
     """Return the section of a host: its results in short, its aspects, and details."""
     view = host.view
     short: list[Block] = [Paragraph(_NOTHING)]
     if host.results:
         table = render.headlines(result for result in host.results if not result.is_detail)
         short = [table, Paragraph(f"{_VALUES} {_UNITS}", "small")]
-    drawn = grouped((item for item in host.charts if item[1].panels), lambda item: item[0])
+    drawn = by_key((item for item in host.charts if item[1].panels), lambda item: item[0])
     lines = [render.line(view, chart) for _, chart in host.charts if not chart.panels]
     sections = [
         Section("In short", [*short, *_older(view)], f"{view.key}-short"),

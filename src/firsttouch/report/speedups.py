@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
 from firsttouch.report.gains import Interval
 from firsttouch.report.model import HostView, dataset_of, whole
@@ -73,13 +73,13 @@ def studies(view: HostView) -> list[Study]:
     def by_threads(record: Record) -> tuple[int, int, tuple[bool, str]]:
         return whole(record, "instances"), whole(record, "threads"), policy_rank(record)
 
-    by_study = grouped(
-        view.of("placement", "scaling", metric=METRIC),
+    by_study = by_key(
+        view.select("placement", "scaling", metric=METRIC),
         lambda r: (r.parameters["aligner"], dataset_of(r), plain(r.parameters.get("reads"))),
     )
     studies = []
     for key, records in sorted(by_study.items()):
-        runs = sorted(map(pooled, grouped(records, by_threads).values()), key=by_threads)
+        runs = sorted(map(pool_samples, by_key(records, by_threads).values()), key=by_threads)
         single, several = (
             tuple(r for r in runs if (whole(r, "instances") > 1) == is_several) for is_several in (False, True)
         )
@@ -87,7 +87,7 @@ def studies(view: HostView) -> list[Study]:
     return studies
 
 
-def pooled(records: Sequence[Record]) -> Record:
+def pool_samples(records: Sequence[Record]) -> Record:
     """Return the latest of *records* of one run (of both checks, other batch sizes) with the samples of all."""
     latest = max(records, key=lambda r: r.time)
     return replace(latest, samples=tuple(s for r in records for s in r.samples))

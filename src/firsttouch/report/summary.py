@@ -8,7 +8,7 @@ from typing import Any
 
 import firsttouch
 from firsttouch.documents import attributes
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
 from firsttouch.report import render, speedups
 from firsttouch.report.aspect import Result
@@ -44,7 +44,7 @@ def host(view: HostView, lines: Sequence[Result], references: References | None)
         "scenarios": [_study(study) for study in speedups.studies(view)],
         "checks": {
             check: [_metric(view, record, references) for record in of_check]
-            for check, of_check in grouped(records, lambda r: r.check).items()
+            for check, of_check in by_key(records, lambda r: r.check).items()
         },
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from firsttouch.records.cases import Case, distinguished, grouped, identifying
+from firsttouch.records.cases import Case, by_key, identifiers, with_distinct_names
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import value_table
@@ -24,7 +24,7 @@ _NO_PLACEMENT: Mapping[str, Any] = {}
 def software(view: HostView) -> Table | None:
     """Return the programs and their versions, a row for each version."""
     uses = {(str(n), str(v), r.check) for r in (*view.valid, *view.invalid) for n, v in r.software.items()}
-    users = grouped(sorted(uses), lambda use: use[:2])
+    users = by_key(sorted(uses), lambda use: use[:2])
     rows = [
         (name, version, ", ".join(check for *_, check in its_uses)) for (name, version), its_uses in users.items()
     ]
@@ -49,7 +49,7 @@ def placements(view: HostView) -> Table | None:
     ]
     rows: list[tuple[Entry, ...]] = [
         (check, case(common([record for record, _ in placed])), len(placed), *placement)
-        for (check, placement), placed in grouped(instances, lambda item: (item[0].check, item[1])).items()
+        for (check, placement), placed in by_key(instances, lambda item: (item[0].check, item[1])).items()
     ]
     header = ("check", "case", "records", "instance", "requested", "found", "status")
     return Table("Placement requested and found", header, rows) if rows else None
@@ -69,7 +69,7 @@ def _actual(placement: Mapping[str, Any]) -> str:
 def others(view: HostView) -> Table | None:
     """Return the valid records that no figure shows: counters, and checks without a figure."""
     rows = [
-        ((r.check, r.metric, case(identifying(r.check, r.parameters)), r.unit), r)
+        ((r.check, r.metric, case(identifiers(r.check, r.parameters)), r.unit), r)
         for r in view.valid
         if not checks().get(r.check, Check({}, ())).draws(r.metric)
     ]
@@ -79,7 +79,7 @@ def others(view: HostView) -> Table | None:
 def references(view: HostView, find: References | None) -> Table | None:
     """Return the metrics that have a reference, with its source."""
     rows: list[tuple[Entry, ...]] = []
-    for record, titled in zip(view.valid, distinguished([*map(Case.of, view.valid)]), strict=True):
+    for record, titled in zip(view.valid, with_distinct_names([*map(Case.from_record, view.valid)]), strict=True):
         if find and (reference := find(record)):
             values = (record.value, reference.value, reference.minimum, reference.maximum)
             rows.append((titled.title, record.unit, *(Cell(value, number) for value in values), reference.source))
@@ -103,11 +103,13 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
 
     def of_one_run(record: Record) -> tuple[str, ...]:
         # All sizes of a latency curve belong to one run.
-        parameters = {k: v for k, v in identifying(record.check, record.parameters).items() if k != "size_bytes"}
+        parameters = {k: v for k, v in identifiers(record.check, record.parameters).items() if k != "size_bytes"}
         return record.host, record.check, record.metric, case(parameters), record.reason
 
-    runs = grouped((record for view in views for record in view.invalid), of_one_run)
-    cases = distinguished([replace(Case.of(r[0]), system="", parameters=common(r)) for r in runs.values()])
+    runs = by_key((record for view in views for record in view.invalid), of_one_run)
+    cases = with_distinct_names(
+        [replace(Case.from_record(r[0]), system="", parameters=common(r)) for r in runs.values()]
+    )
     return [
         (
             key[0],

@@ -67,7 +67,7 @@ def times(factor: float) -> str:
     return f"{factor:.2f}x" if factor < 9.995 else f"{number(factor)}x"
 
 
-def listed(names: Iterable[str], *, most: int = 6) -> str:
+def list_names(names: Iterable[str], *, most: int = 6) -> str:
     """Return ``a, b and c``; names beyond *most* are only counted."""
     items = list(names)
     if len(items) > most:

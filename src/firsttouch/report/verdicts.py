@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, answer, deciding
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Text, word_span
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import count, listed, plain
+from firsttouch.report.text import count, list_names, plain
 from firsttouch.units import iso
 
 # ----------------------------------------------------------------------
@@ -31,7 +31,7 @@ def worst_first(verdicts: Sequence[HostVerdict]) -> list[HostVerdict]:
     return sorted(verdicts, key=lambda v: (-ORDER.index(v.verdict), v.host))
 
 
-def counted(verdicts: Sequence[HostVerdict]) -> str:
+def count_verdicts(verdicts: Sequence[HostVerdict]) -> str:
     """Return how many hosts have each verdict: ``Verdicts: 1 fail, 3 pass``."""
     return f"Verdicts: {', '.join(words(Counter(v.verdict for v in verdicts)))}"
 
@@ -128,14 +128,14 @@ def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
     return _NEXT["undecided" if first.answer == "unknown" else "pass"]
 
 
-def answered(verdict: HostVerdict) -> str:
+def part_answers(verdict: HostVerdict) -> str:
     """Return what the parts of a host reach that nothing else judged."""
     first = deciding(verdict.expected)
     if first is None:
         return "Neither its bandwidth nor its latency was measured."
     others = [e for e in verdict.expected if e.answer != "as expected" and e is not first]
     others.sort(key=lambda e: e.answer != "low")
-    reasons = [*grouped((first, *others), lambda e: (e.answer, e.kind, e.unit, e.basis)).values()]
+    reasons = [*by_key((first, *others), lambda e: (e.answer, e.kind, e.unit, e.basis)).values()]
     texts = [
         stated.text().removesuffix(f"; {stated.needs}") + (f", and {len(equal)} more" if equal else "")
         for stated, *equal in reasons[: _OTHERS + 1]
@@ -159,7 +159,7 @@ def card_of_host(
     if verdict is None:
         sentence = "There is nothing to compare with."
     elif not is_judged:
-        sentence = answered(verdict)
+        sentence = part_answers(verdict)
     else:
         first = _first(verdict)
         sentence = f"{first[0].upper()}{first[1:]}."
@@ -200,7 +200,7 @@ def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> 
             "a placement did not hold, or the output was wrong. No figure shows them."
         )
     if failed := [p for p in problems if p.kind == "failed" and p.host in {"", view.host}]:
-        warnings.append(f"{count(len(failed), 'check')} failed: {listed((p.name for p in failed), most=4)}.")
+        warnings.append(f"{count(len(failed), 'check')} failed: {list_names((p.name for p in failed), most=4)}.")
     return warnings
 
 

@@ -26,7 +26,7 @@ from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
-from firsttouch.report.fleet.fleet_pages import Fleet
+from firsttouch.report.fleet.fleet_pages import FleetSummary
 from firsttouch.report.fleet.history import of_fleet
 from firsttouch.report.inputs import Gathered
 from firsttouch.report.model import Problem
@@ -40,7 +40,7 @@ class Written(NamedTuple):
     *is_worse* is whether a comparison shows a loss.
     """
 
-    summary: Summary | Fleet | Compared
+    summary: Summary | FleetSummary | Compared
     inputs: Gathered | None = None
     is_worse: bool = False
 
@@ -63,7 +63,7 @@ def write_report(
     """
     topology_xml = _prepared(records, out, xml)
     make, gathered = report_of(records, system, details=details, topology_xml=topology_xml, max_age=max_age)
-    with _in_place_of(paths.resolved(out)) as partial_out:
+    with _in_place_of(paths.resolve(out)) as partial_out:
         return Written(make(partial_out), gathered)
 
 
@@ -73,15 +73,15 @@ def write_comparison(
     """Write a report into the folder *out* that compares the records of two paths."""
     _prepared([before, after], out, xml)
     make = comparison(before, after, system)
-    with _in_place_of(paths.resolved(out)) as partial_out:
+    with _in_place_of(paths.resolve(out)) as partial_out:
         compared = make(partial_out)
         return Written(compared, is_worse=compared.is_worse)
 
 
 def _prepared(records: Sequence[Path], out: Path, xml: Path | None) -> str | None:
     """Return the topology in *xml*; raises BadInput if it is none, or if *out* holds what is no report."""
-    atomic_files.refuse_overwriting([paths.resolved(out)], [*records, *([xml] if xml else [])])
-    _check_replaceable(paths.resolved(out))
+    atomic_files.refuse_overwriting([paths.resolve(out)], [*records, *([xml] if xml else [])])
+    _check_replaceable(paths.resolve(out))
     if xml is None:
         return None
     topology.load(xml=xml)  # names the file in its error
@@ -95,7 +95,7 @@ def report_of(
     details: int,
     topology_xml: str | None,
     max_age: float | None = None,
-) -> tuple[Callable[[Path], Summary | Fleet], Gathered]:
+) -> tuple[Callable[[Path], Summary | FleetSummary], Gathered]:
     """Read and judge the *records*; return a function that writes the report into a folder, and the inputs.
 
     The references of *system* judge its hosts. If there are many hosts, those of other systems are judged by the
@@ -115,7 +115,7 @@ def report_of(
     histories = {f.system.name: changes(f, configurations) for f in fleets}
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None))
 
-    def write(out: Path) -> Fleet:
+    def write(out: Path) -> FleetSummary:
         pages = _details(gathered, fleets, described, out, details) if details else {}
         # The verdicts already list unfinished steps of campaigns as missing.
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]

@@ -38,7 +38,7 @@ LEAST_MEMORY = 8 << 20
 # Where pages lie
 
 
-def misplaced(
+def why_misplaced(
     pages: Mapping[int, int],
     banks: Sequence[int],
     *,
@@ -82,7 +82,7 @@ def wrong_pages(asked: Placement, pages: Mapping[int, int], modes: Mapping[str, 
         return ""
     weights = tiers.kernel_weights(asked.numa_nodes) if rule == "weighted" else ()
     most, even = policy.tolerance, rule == "even"
-    return misplaced(pages, asked.numa_nodes, outside=most, even=even, weights=weights, uneven=most)
+    return why_misplaced(pages, asked.numa_nodes, outside=most, even=even, weights=weights, uneven=most)
 
 
 def wrong_threads(asked: Placement, modes: Iterable[str]) -> str:

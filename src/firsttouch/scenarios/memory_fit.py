@@ -32,7 +32,7 @@ class Need(NamedTuple):
     file_bytes: int = 0
     index_use: IndexUse = "none"
 
-    def of(self, threads: int, copies: Copies = "own") -> int:
+    def bytes_for(self, threads: int, copies: Copies = "own") -> int:
         """Return the bytes that one instance of *threads* threads needs, without a copy that it shares."""
         shared = copies != "own" and self.index_use in {"mapped", "loaded"}
         return (0 if shared else self.index_bytes) + self.instance_bytes + threads * self.thread_bytes
@@ -53,7 +53,7 @@ def copy_banks(banks: Sequence[Sequence[int]], copies: Copies) -> list[tuple[int
     return []
 
 
-def unshared(need: Need, copies: Copies) -> str:
+def why_unshared(need: Need, copies: Copies) -> str:
     """Return why the program cannot have its index in this way, or an empty string."""
     if copies == "own":
         return ""
@@ -84,8 +84,8 @@ def shortage(
     through the page cache on the same banks. If a bank is full, the kernel takes another bank before it drops
     cached files (sysctl vm.zone_reclaim_mode is 0).
     """
-    each = need.of(threads, copies)
-    buffers = need.of(threads) - need.index_bytes
+    each = need.bytes_for(threads, copies)
+    buffers = need.bytes_for(threads) - need.index_bytes
     parts = f"{format_bytes(buffers)} of buffers"
     if each > buffers or copies == "own":
         parts = f"index {format_bytes(need.index_bytes)} + {parts}"

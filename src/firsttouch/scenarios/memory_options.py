@@ -23,7 +23,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta, field
 
 from firsttouch import documents
-from firsttouch.documents import Table, Word, Words
+from firsttouch.documents import FileTable, Word, Words
 from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.host import kernel_files
 from firsttouch.tools import run_tool
@@ -40,14 +40,14 @@ _PR_SET_THP_DISABLE = 41
 _TUNABLES, _NO_GLIBC = "GLIBC_TUNABLES", "is not linked with glibc"
 
 
-class Setting(Table, frozen=True):
+class Setting(FileTable, frozen=True):
     """A file of the kernel whose word in brackets must be one of *choices*."""
 
     file: Word
     choices: Words
 
 
-class MemoryOption(Table, frozen=True, eq=False):
+class MemoryOption(FileTable, frozen=True, eq=False):
     """One memory option. The fields are the keys of memory_options.toml, which describes them."""
 
     name: str
@@ -129,7 +129,7 @@ def of_kind(names: Sequence[str], kind: Kind) -> MemoryOption | None:
     return next((option(name) for name in names if option(name).kind == kind), None)
 
 
-def chosen(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) -> tuple[str, ...]:
+def select_options(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) -> tuple[str, ...]:
     """Return the options of ``none``, ``all`` or a comma-separated list of names; raises BadInput.
 
     Options of other *kinds* are not in ``all``, nor are those that change nothing (index: private).
@@ -148,7 +148,7 @@ def of_aligners(text: str) -> tuple[str, ...]:
 
     Those of its index are tried if they are named: their copies need time and memory.
     """
-    return chosen(text) if text == "all" else chosen(text, get_args(Kind))
+    return select_options(text) if text == "all" else select_options(text, get_args(Kind))
 
 
 def combinations(names: Sequence[str], program: str = "") -> tuple[list[tuple[str, ...]], dict[str, str]]:
@@ -188,7 +188,7 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
 
 
 @contextlib.contextmanager
-def inherited(names: Sequence[str]) -> Iterator[None]:
+def inherit_settings(names: Sequence[str]) -> Iterator[None]:
     """Set for the block what a program inherits from the process that starts it: no transparent huge pages."""
     if not any(option(name).thp_disable for name in names):
         yield

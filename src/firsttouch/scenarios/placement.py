@@ -19,9 +19,9 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.scenarios import memory_options, policies, tiers
 from firsttouch.scenarios.layout import SCALING_EIGHTHS, Layout, Share
-from firsttouch.scenarios.memory_fit import Need, shortage, unshared
+from firsttouch.scenarios.memory_fit import Need, shortage, why_unshared
 from firsttouch.scenarios.memory_options import Copies
-from firsttouch.scenarios.policies import GROUPS, Extent, Policy, chosen, refusal
+from firsttouch.scenarios.policies import GROUPS, Extent, Policy, refusal, select_policies
 
 __all__ = [
     "SCALING_EIGHTHS",
@@ -201,12 +201,12 @@ class Plan(Struct, frozen=True):
         scenario = self._listed(parts) or self._division(name.partition("+")[0], parts)
         scenario, reason = self.with_options(scenario, parts.options)
         if reason:
-            other = self.fitting(scenario)
+            other = self.with_fitting_index(scenario)
             remedy = f"; it fits as {other.name}" if other else ""
             raise CannotHere(f"scenario {scenario.name}: {reason}{remedy}")
         return scenario
 
-    def fitting(self, scenario: Scenario | str) -> Scenario | None:
+    def with_fitting_index(self, scenario: Scenario | str) -> Scenario | None:
         """Return a scenario, or a usual one by name, with an index option with which its memory suffices, or None.
 
         Instances then share copies of the index, the nearer the better.
@@ -214,8 +214,8 @@ class Plan(Struct, frozen=True):
         if isinstance(scenario, str):
             parts = parse_name(scenario)
             listed = parts and self._listed(parts)
-            return self.fitting(listed) if listed else None
-        return self._planner.fitting(scenario)
+            return self.with_fitting_index(listed) if listed else None
+        return self._planner.with_fitting_index(scenario)
 
     def with_options(self, scenario: Scenario, options: Sequence[str]) -> tuple[Scenario, str]:
         """Return *scenario* with memory *options*, and why it cannot be run (empty: it can)."""
@@ -315,7 +315,7 @@ def plan(
     Raises BadInput if no PU or no memory may be used, *threads* is out of range, or a policy is unknown.
     """
     planner = _Planner(Layout(topology, threads, all_memory=all_memory), need or Need())
-    wanted = chosen(policies)
+    wanted = select_policies(policies)
     if policies in GROUPS and not planner.several_tiers:
         wanted = tuple(policy for policy in wanted if not policy.tiers)
     scenarios: list[Scenario] = []
@@ -402,11 +402,11 @@ class _Planner(Struct, frozen=True, dict=True):
         even = policy.pages[extent_of(scenario.instances)] == "even"
         index = memory_options.of_kind(scenario.options, "index")
         copies = index.copies if index else "own"
-        if index and (reason := unshared(self.need, copies)):
+        if index and (reason := why_unshared(self.need, copies)):
             return f"memory option {index.name}: {reason}"
         return shortage(topology, banks, self.need, scenario.threads, even=even, copies=copies)
 
-    def fitting(self, scenario: Scenario) -> Scenario | None:
+    def with_fitting_index(self, scenario: Scenario) -> Scenario | None:
         """Return *scenario* with an index option with which its memory suffices, or None."""
         options_of_all = memory_options.options().values()
         for copies in _SAVING:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta, field
 
 from firsttouch import documents
-from firsttouch.documents import Table
+from firsttouch.documents import FileTable
 from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.host import pages
 from firsttouch.tools import run_tool
@@ -26,7 +26,7 @@ _NAME = r"^[a-z]+(-[a-z]+)*\Z"
 _PolicyWord = Annotated[str, Meta(pattern=_NAME)]
 
 
-class Policy(Table, frozen=True, eq=False):
+class Policy(FileTable, frozen=True, eq=False):
     """One policy: numactl's options and the mode that the kernel must show, for one instance and for several.
 
     The fields are the keys of policies.toml, which describes them. *since* is empty for the thesis's policies.
@@ -111,7 +111,7 @@ def word_of(policy: Policy, extent: Extent) -> str:
     return word if of_word(word, extent) is policy else policy.name
 
 
-def chosen(text: str) -> tuple[Policy, ...]:
+def select_policies(text: str) -> tuple[Policy, ...]:
     """Return the policies of one of GROUPS or of a comma-separated list of names; raises BadInput.
 
     ``usual`` are those of the thesis, of last-level caches and of memory tiers.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from firsttouch import documents, paths
-from firsttouch.documents import Document, Regex, Table, Text
+from firsttouch.documents import FileTable, ParsedFile, Regex, Text
 from firsttouch.errors import BadInput, first_of, none_such
 from firsttouch.host.topology import Topology
 from firsttouch.systems import draft
@@ -38,7 +38,7 @@ _Time = Annotated[
 ]
 
 
-class Partition(Table, frozen=True):
+class Partition(FileTable, frozen=True):
     """A partition in ReFrame's terms: hosts of a system behind one scheduler with one set of options.
 
     *access* are the scheduler's options of every job, *time_limit* is in ReFrame's notation ("1h30m"; None: the
@@ -60,7 +60,7 @@ class Partition(Table, frozen=True):
     image: Text = ""
 
 
-class SystemFile(Table, frozen=True):
+class SystemFile(FileTable, frozen=True):
     """The file of a system."""
 
     name: _Name
@@ -178,7 +178,7 @@ def mismatch(system: System, host: Topology) -> str:
     return ""
 
 
-def build(document: Document, *, path: Path | None) -> System:
+def build(document: ParsedFile, *, path: Path | None) -> System:
     """Return the system that *document* describes; raises BadInput with its file and the first bad line."""
     stated = document.convert(SystemFile)
     if path is not None and stated.name != path.stem:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from firsttouch import units
-from firsttouch.documents import Bytes, Document, Table, Text, Transfers
+from firsttouch.documents import Bytes, FileTable, ParsedFile, Text, Transfers
 from firsttouch.errors import BadInput
 from firsttouch.systems import processors
 
@@ -28,7 +28,7 @@ _Index = Annotated[int, Meta(ge=0)]
 _Cores = _Count | tuple[Annotated[int, Meta(ge=0, le=65536)], ...]
 
 
-class Cache(Table, frozen=True):
+class CacheFacts(FileTable, frozen=True):
     """A cache: level, size, and how many PUs share it; None: unknown."""
 
     level: _Count
@@ -38,7 +38,7 @@ class Cache(Table, frozen=True):
     source: Text = ""
 
 
-class _Memory(Table, frozen=True):
+class _Memory(FileTable, frozen=True):
     #: "all": every channel of the processor has a module of the highest rate.
     modules: Literal["all"] | None = None
     type: Text = ""
@@ -47,12 +47,12 @@ class _Memory(Table, frozen=True):
     source: Text = ""
 
 
-class _Distances(Table, frozen=True):
+class _Distances(FileTable, frozen=True):
     matrix: tuple[tuple[Annotated[int, Meta(ge=1)], ...], ...]
     source: Text = ""
 
 
-class _Interconnect(Table, frozen=True):
+class _Interconnect(FileTable, frozen=True):
     type: Text
     links_per_package: _Count | None = None
     transfer_rate: Transfers | None = None
@@ -60,7 +60,7 @@ class _Interconnect(Table, frozen=True):
     source: Text = ""
 
 
-class FactsTable(Table, frozen=True):
+class FactsTable(FileTable, frozen=True):
     """The facts as a system's file states them."""
 
     processor: Text
@@ -74,7 +74,7 @@ class FactsTable(Table, frozen=True):
     pus: _Count | None = None
     memory: _Memory = _Memory()
     distances: _Distances | None = None
-    caches: tuple[Cache, ...] = ()
+    caches: tuple[CacheFacts, ...] = ()
     interconnect: _Interconnect | None = None
     source: Text = ""
 
@@ -100,7 +100,7 @@ class Facts(Struct, frozen=True, dict=True):
     transfer_rate: float | None
     channels_per_package: int | None
     distances: tuple[tuple[int, ...], ...] | None
-    caches: tuple[Cache, ...]
+    caches: tuple[CacheFacts, ...]
 
     @property
     def cores(self) -> int:
@@ -164,7 +164,7 @@ class Facts(Struct, frozen=True, dict=True):
         return package is not None and package == self.package_of_numa_node[b]
 
 
-def build(document: Document, stated: FactsTable) -> Facts:
+def build(document: ParsedFile, stated: FactsTable) -> Facts:
     """Return the facts that a document has *stated*, and note contradictions as its problems."""
     count, packages = stated.numa_nodes, stated.packages
 

@@ -15,11 +15,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from firsttouch import documents, paths
-from firsttouch.documents import Count, Regex, Share, Table, Text, Transfers
+from firsttouch.documents import Count, FileTable, Percentage, Regex, Text, Transfers
 from firsttouch.errors import BadInput, one_line
 
 
-class Memory(Table, frozen=True):
+class PackageMemory(FileTable, frozen=True):
     """The memory that a package can drive; LPDDR has neither *channels* of 64 bits nor their rate."""
 
     type: Text
@@ -29,7 +29,7 @@ class Memory(Table, frozen=True):
     transfer_rate: Transfers | None = None
 
 
-class Model(Table, frozen=True):
+class Model(FileTable, frozen=True):
     """Models of a family whose name matches *pattern*.
 
     *cores* and *last_level_caches* are those of a package, *numa_nodes* the numbers that the firmware offers.
@@ -43,18 +43,18 @@ class Model(Table, frozen=True):
     numa_nodes: tuple[Count, ...] = ()
     last_level_caches: Count | None = None
     source: Text = ""
-    read_share: Share | None = None
-    tolerance: Share | None = None
+    read_share: Percentage | None = None
+    tolerance: Percentage | None = None
     measured: Text = ""
 
 
-class Family(Table, frozen=True):
+class Family(FileTable, frozen=True):
     """A family of processors with the same memory; the first of *models* that matches describes a processor."""
 
     name: Text
     description: Text
     microarchitecture: Text
-    memory: Memory
+    memory: PackageMemory
     models: Annotated[tuple[Model, ...], Meta(min_length=1)]
 
 

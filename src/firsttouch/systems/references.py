@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from firsttouch import units
-from firsttouch.documents import Document, Share, Table, Text, Where, refuse_special
+from firsttouch.documents import FileTable, ParsedFile, Percentage, Text, Where, refuse_special
 from firsttouch.errors import BadInput
 from firsttouch.paths import SYSTEMS
 from firsttouch.records.catalogue import checks
@@ -141,18 +141,18 @@ class _Drop(float):
         return share
 
 
-class _Alternatives(Table, frozen=True):
+class _Alternatives(FileTable, frozen=True):
     any_: Annotated[tuple[_Scalar, ...], Meta(min_length=1)]
 
 
-class _Tolerance(Table, frozen=True):
+class _Tolerance(FileTable, frozen=True):
     lower: _Drop | None = None
-    upper: Share | None = None
+    upper: Percentage | None = None
     #: A limit is at least this multiple of the standard deviation of a table's row.
     errors: Annotated[float, Meta(gt=0, le=1000)] | None = None
 
 
-class _Entry(Table, frozen=True):
+class _Entry(FileTable, frozen=True):
     check: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
     metric: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
     tolerance: _Tolerance
@@ -165,10 +165,10 @@ class DirectEntry(_Entry, frozen=True):
     parameters: Mapping[str, _Scalar | tuple[_Scalar, ...] | _Alternatives] = field(default_factory=dict)
     value: _Scalar | None = None
     fact: Literal["numa_nodes", "pus", "memory"] | None = None
-    error: Share | None = None
+    error: Percentage | None = None
 
 
-class _Value(Table, frozen=True):
+class _Value(FileTable, frozen=True):
     column: Text
     unit: Text
 
@@ -225,12 +225,12 @@ def _value_of(fact: str, facts: Facts) -> tuple[float, str]:
 _Given = tuple[dict[str, Any], Reference]
 
 
-def build(document: Document, facts: Facts) -> tuple[Reference, ...]:
+def build(document: ParsedFile, facts: Facts) -> tuple[Reference, ...]:
     """Return all references of a document that fits the schema, and note contradictions as its problems."""
     references: list[Reference] = []
     entries = [(key, i, e) for key in ("references", "learnt") for i, e in enumerate(document.data.get(key, []))]
     for key, i, entry in entries:
-        builder = _Builder(document, facts, (key, i))
+        builder = _ReferenceBuilder(document, facts, (key, i))
         if "table" in entry:
             references.extend(builder.from_table(document.convert(TableEntry, *builder.where)))
         else:
@@ -239,10 +239,10 @@ def build(document: Document, facts: Facts) -> tuple[Reference, ...]:
     return tuple(references)
 
 
-class _Builder:
+class _ReferenceBuilder:
     """Makes references of one entry of a file's list."""
 
-    def __init__(self, document: Document, facts: Facts, where: Where) -> None:
+    def __init__(self, document: ParsedFile, facts: Facts, where: Where) -> None:
         self.document, self.facts, self.where = document, facts, where
 
     def problem(self, reason: str, *where: str | int) -> None:

@@ -63,7 +63,7 @@ def of_this_host(system: str | None = None, installed: Installed | None = None) 
 
     *installed* are the host's modules (None: they are read).
     """
-    installed = installed or memory_modules.installed()
+    installed = installed or memory_modules.read_modules()
     # EDAC shows no speed: the reason is why SMBIOS could not be read.
     no_smbios = Theoretical(None, source="SMBIOS", reason=installed.reason)
     smbios = no_smbios if installed.reason else of_modules(installed.modules)

@@ -17,21 +17,21 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from firsttouch import documents, paths
-from firsttouch.documents import Bytes, Count, Regex, Table, Word, Words
+from firsttouch.documents import Bytes, Count, FileTable, Regex, Word, Words
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.child_process import child, last_lines
 from firsttouch.genomics import command_syntax, messages
 from firsttouch.genomics.reads import BatchRule
 from firsttouch.records import atomic_files
-from firsttouch.records.file_lock import locked
+from firsttouch.records.file_lock import lock_file
 from firsttouch.scenarios.memory_fit import IndexUse, Need
 from firsttouch.tools import run_tool
 
 # ----------------------------------------------------------------------
 # The TOML file of an aligner, and the placeholders of its argv templates
 
-#: What all scenarios have in common: every alignment, or what :func:`firsttouch.genomics.sam.settled` keeps, with
-#: the scores only.
+#: What all scenarios have in common: every alignment, or what :func:`firsttouch.genomics.sam.unambiguous_fields`
+#: keeps, or the scores only.
 Same = Literal["exact", "settled", "scored"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -39,17 +39,17 @@ _Url = Annotated[str, Meta(pattern=r"^https?://\S+$")]
 _Steps = Annotated[tuple[Words, ...], Meta(min_length=1)]
 
 
-class _Version(Table, frozen=True):
+class _VersionCommand(FileTable, frozen=True):
     argv: Words
     pattern: Regex
 
 
-class _Mapped(Table, frozen=True):
+class _Mapped(FileTable, frozen=True):
     words: Words
     replaces: Word = ""
 
 
-class _Index(Table, frozen=True):
+class _Index(FileTable, frozen=True):
     argv: Words
     files: Words
     version: Words = ()
@@ -60,7 +60,7 @@ class _Index(Table, frozen=True):
     loaded: Words = ()
 
 
-class _Align(Table, frozen=True):
+class _Align(FileTable, frozen=True):
     single: _Steps
     in_order: bool
     same: Same
@@ -71,21 +71,21 @@ class _Align(Table, frozen=True):
     batch_bytes: Count | None = None
 
 
-class _Memory(Table, frozen=True):
+class _MemoryNeed(FileTable, frozen=True):
     instance: Bytes
     thread: Bytes
     batch_base: Bytes = Bytes(0)
     index: Annotated[float, Meta(ge=1)] = 1.0
 
 
-class AlignerFile(Table, frozen=True):
+class AlignerFile(FileTable, frozen=True):
     """The file of an aligner."""
 
     program: Word
-    version: _Version
+    version: _VersionCommand
     index: _Index
     align: _Align
-    memory: _Memory
+    memory: _MemoryNeed
     debian: Word = ""
     homepage: _Url = ""
     base: Word = ""
@@ -112,7 +112,9 @@ def _read(name: str, text: str, file: str) -> tuple[AlignerFile, Mapping[str, An
     return described, document.data, places
 
 
-def _with_base(document: documents.Document, names: tuple[str, ...]) -> tuple[documents.Document, dict[str, str]]:
+def _with_base(
+    document: documents.ParsedFile, names: tuple[str, ...]
+) -> tuple[documents.ParsedFile, dict[str, str]]:
     """Return *document* with what it inherits, and the name of the file that has each table.
 
     *names* are those of the files on the way to it, the last one its own.
@@ -251,7 +253,7 @@ class Aligner(Struct, frozen=True):
     *instance_bytes* and *thread_bytes* are the memory of an instance and of each of its threads in addition to
     the index, which takes *index_times* the size of its files, and *batch_base_bytes* that of each base of a
     batch. *command* is how users call it, or the aligner *command_of* with the same options. *own* are options
-    that the user adds to the templates' (:func:`firsttouch.genomics.command_line.extended`), and *whole* is why
+    of the user (:func:`firsttouch.genomics.command_line.with_options`), and *whole* is why
     these allow one instance only (empty: any number).
 
     *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
@@ -290,7 +292,7 @@ class Aligner(Struct, frozen=True):
     index_of: str = ""
     index_version_argv: tuple[str, ...] = ()
     any_names: bool = False
-    summary: messages.Summary = messages.Summary()
+    summary: messages.AlignerSummary = messages.AlignerSummary()
 
     @property
     def label(self) -> str:
@@ -363,7 +365,7 @@ class Aligner(Struct, frozen=True):
         """How the program uses the files of its index, which says what memory instances can share."""
         return "mapped" if self.index_mapped else "loaded" if self.index_loaded else "read"
 
-    def mapping(self, argv: Sequence[str], first: int | None = None) -> list[str]:
+    def mapping_argv(self, argv: Sequence[str], first: int | None = None) -> list[str]:
         """Return *argv* with the words that let the program map its index.
 
         *first* is the number of words before its options (None: as the argv templates have them).
@@ -546,7 +548,7 @@ def index_prefix(aligner: Aligner, reference: Path, store: Path, sha256: str = "
     return store / f"{aligner.index_of}-{aligner.index_version()}-{checksum[:16]}" / "index"
 
 
-def built(
+def get_index(
     aligner: Aligner, reference: Path, store: Path, *, sha256: str = "", say: Callable[[str], None] = print
 ) -> Path:
     """Return the prefix of *aligner*'s index of the FASTA file *reference* in *store*, and build it if needed.
@@ -557,7 +559,7 @@ def built(
     prefix = index_prefix(aligner, reference, store, sha256)
     folder = prefix.parent
     store.mkdir(parents=True, exist_ok=True)
-    with locked(store / f".{folder.name}.lock"):
+    with lock_file(store / f".{folder.name}.lock"):
         if folder.is_dir():
             try:
                 aligner.index_bytes(prefix)
@@ -567,7 +569,7 @@ def built(
             else:
                 return prefix
         say(f"building the index of {reference.name} for {aligner.name}")
-        with atomic_files.replacing(folder) as partial:
+        with atomic_files.replace(folder) as partial:
             partial.mkdir()
             aligner.build_index(reference, partial / "index", partial / "build.log")
             aligner.index_bytes(partial / "index")

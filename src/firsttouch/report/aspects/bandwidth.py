@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     FEWEST_DRAWN,
@@ -165,7 +165,7 @@ class Variant(Struct, frozen=True):
 def variants(view: HostView) -> list[Variant]:
     """Return every way of measuring bandwidth among the valid records of a host, in a stable order."""
     result = []
-    by_way = grouped(view.of(CHECK), lambda r: json.dumps(way_of(r, _ORDER), default=str))
+    by_way = by_key(view.select(CHECK), lambda r: json.dumps(way_of(r, _ORDER), default=str))
     for key, records in sorted(by_way.items()):
         kernels: dict[str, dict[tuple[Nodes, Nodes], Record]] = {}
         for record in records:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     FEWEST_DRAWN,
@@ -29,7 +29,7 @@ from firsttouch.report.aspect import (
     way_of,
 )
 from firsttouch.report.figures import drawing
-from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying, whole
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying_parameters, whole
 from firsttouch.report.text import case, count
 from firsttouch.units import percent
 
@@ -103,13 +103,13 @@ def ways_of(view: HostView) -> list[Way]:
         way = way_of(record, _ORDER)
         return json.dumps([(way.get(name, ""), name) for name in dict.fromkeys((*_ORDER, *way))], default=str)
 
-    by_way = grouped(view.of(CHECK), name_of_way)
+    by_way = by_key(view.select(CHECK), name_of_way)
     result = []
     for _, records in sorted(by_way.items(), key=lambda item: (program(item[1][0]) != NAME, item[0])):
         each = [r for r in records if r.metric == EACH]
         total = [r for r in records if r.metric == TOTAL]
         name = way_name(way_of(records[0], _ORDER))
-        by_bank = grouped(each, lambda r: (whole(r, "threads"), banks(r)))
+        by_bank = by_key(each, lambda r: (whole(r, "threads"), banks(r)))
         positions = tuple(r for members in by_bank.values() if len(members) > 1 for r in members)
         result.append(Way(name, _series(view, each), _series(view, total), positions))
     return [way for way in result if way.each or way.total]
@@ -118,7 +118,7 @@ def ways_of(view: HostView) -> list[Way]:
 def _series(view: HostView, records: Iterable[Record]) -> Series:
     """Return the series; if threads were measured on several NUMA nodes, the one nearest to the bank counts."""
     ordered = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
-    names = varying(ordered, ignore=_FOLLOWING)
+    names = varying_parameters(ordered, ignore=_FOLLOWING)
     series: Series = {}
     for record in ordered:
         key = case({n: record.parameters.get(n) for n in names})
@@ -174,7 +174,9 @@ def _chart(key: str, way: Way) -> Chart:
 
 
 def _panel(series: Series) -> Draw:
-    lines = {key: [drawing.of(threads, r) for threads, r in points.items()] for key, points in series.items()}
+    lines = {
+        key: [drawing.as_point(threads, r) for threads, r in points.items()] for key, points in series.items()
+    }
     return partial(drawing.draw_lines, lines, label=f"bandwidth ({_unit(series)})", size=(440, 250))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median
 
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     FEWEST_DRAWN,
@@ -42,9 +42,9 @@ _Pair = tuple[int, int]
 
 def aspect(view: HostView) -> Aspect:
     """Return the medians by what PUs share, and the chart of the pairs."""
-    medians = sorted(view.of(CHECK, metric=TRANSFER), key=_near_first)
-    results = [_result(name, records) for name, records in grouped(medians, _shared).items()]
-    banks_of = grouped(filter(_pair, view.of(CHECK, metric=PAIR)), _pair)
+    medians = sorted(view.select(CHECK, metric=TRANSFER), key=_near_first)
+    results = [_result(name, records) for name, records in by_key(medians, _shared).items()]
+    banks_of = by_key(filter(_pair, view.select(CHECK, metric=PAIR)), _pair)
     # With lines on several banks, the nearest counts.
     by_pair = {pair: min(of_pair, key=lambda r: r.value) for pair, of_pair in banks_of.items() if pair}
     if not by_pair:
@@ -106,7 +106,7 @@ def _matrix(view: HostView, by_pair: Mapping[_Pair, Record], unit: str) -> Draw:
         groups = {pu: node.index for node in view.topology.numa_nodes for pu in node.pus}
         axis = "PU of NUMA node"
     both_ways = {place: record.value for (a, b), record in by_pair.items() for place in ((a, b), (b, a))}
-    by_groups = grouped(both_ways.items(), lambda item: tuple(groups.get(pu, -1) for pu in item[0]))
+    by_groups = by_key(both_ways.items(), lambda item: tuple(groups.get(pu, -1) for pu in item[0]))
     cells = {place: [value for _, value in items] for place, items in by_groups.items()}
     order = sorted({row for row, _ in cells})
     values = [[median(cells[a, b]) if (a, b) in cells else None for b in order] for a in order]

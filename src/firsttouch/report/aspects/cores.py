@@ -27,7 +27,7 @@ _RUNNING = {"all": "all PUs at once", "alone": "each PU alone"}
 
 def aspect(view: HostView) -> Aspect:
     """Return the clock, also after a sustained load, and the slow cores."""
-    records = view.of(CHECK)
+    records = view.select(CHECK)
     if not records:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     slow = [r for r in records if r.metric == SLOW and r.value]

@@ -19,7 +19,7 @@ _HOW = (
 
 def aspect(view: HostView) -> Aspect:
     """Return how many answers were wrong, and the table of all works."""
-    records = view.of(CHECK)
+    records = view.select(CHECK)
     if not records:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     wrong = [r for r in records if r.value > 0]

@@ -177,7 +177,7 @@ class Level(Struct, frozen=True):
 def curves(view: HostView, metric: str) -> list[Curve]:
     """Return the latency curves of *metric*: local ones first, the probe's first, then by NUMA nodes and way."""
     by_curve: dict[tuple[Nodes, Nodes, str, MemoryWay], dict[int, Record]] = {}
-    for record in view.of(CHECK, metric=metric):
+    for record in view.select(CHECK, metric=metric):
         way = way_of(record, _ORDER)
         by = str(way.pop("program", ""))
         comparable = tuple((k, v) for k, v in way.items() if isinstance(v, (int, str)))
@@ -261,7 +261,7 @@ def _panel(
     sizes = _sizes(drawn)
     marked = {f"{level} {format_bytes(size)}": size for level, size in caches if sizes.low <= size <= sizes.high}
     rows = _rows(marked, sizes)
-    axes = drawing.Chart(
+    axes = drawing.Axes(
         name,
         (sizes, drawing.logarithmic_scale(v for c in drawn for _, r in c.points for v in r.samples)),
         ("size of the memory walked (bytes, powers of two)", "latency (ns, logarithmic)"),

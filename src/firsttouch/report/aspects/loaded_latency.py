@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import FEWEST_DRAWN, Aspect, Chart, Result, measured, metric_title, spread, value
 from firsttouch.report.aspects import topology
@@ -94,7 +94,7 @@ def _result(curve: LoadCurve, curves: Sequence[LoadCurve], theory: float | None)
 # The curves of a host.
 
 
-class Point(Struct, frozen=True):
+class LoadPoint(Struct, frozen=True):
     """A point of a curve: the latency at a bandwidth of the load (None: no load)."""
 
     latency: Record
@@ -118,7 +118,7 @@ class LoadCurve(Struct, frozen=True):
     node: int
     load_bank: int
     program: str
-    points: tuple[Point, ...]
+    points: tuple[LoadPoint, ...]
     unloaded: Record | None
     saturation: Record | None
     peak: Record | None
@@ -151,7 +151,7 @@ class LoadCurve(Struct, frozen=True):
 
 def load_curves(view: HostView) -> list[LoadCurve]:
     """Return the curves of a host: by load, NUMA node and bank of the load, reads alone first."""
-    by_curve = grouped(view.of(CHECK), lambda r: json.dumps(Case.of(r).way, default=str))
+    by_curve = by_key(view.select(CHECK), lambda r: json.dumps(Case.from_record(r).way, default=str))
 
     def order(curve: LoadCurve) -> tuple[object, ...]:
         rank = LOADS.index(curve.load) if curve.load in LOADS else len(LOADS)
@@ -179,7 +179,7 @@ def _curve(records: Sequence[Record]) -> LoadCurve | None:
         load_bank=bank if isinstance(bank, int) else (banks(first) or (node,))[0],
         program=clean(str(first.parameters.get("program", ""))),
         # The points of a curve that turns back are in the order of their rates.
-        points=tuple(Point(latencies[rate], rates.get(rate)) for rate in sorted(latencies)),
+        points=tuple(LoadPoint(latencies[rate], rates.get(rate)) for rate in sorted(latencies)),
         unloaded=merits.get(UNLOADED),
         saturation=merits.get(SATURATION),
         peak=merits.get(PEAK),
@@ -221,7 +221,7 @@ def _panel(
         "saturation": _SATURATION if any(c.saturates for c in curves) else None,
         "theoretical bandwidth": _THEORY if theory else None,
     }
-    axes = drawing.Chart(
+    axes = drawing.Axes(
         name,
         (
             drawing.zero_based_scale(1.05 * max([theory or 0.0, *rates])),
@@ -248,7 +248,7 @@ def _panel(
     return axes.canvas.panel(title, description)
 
 
-def _draw(axes: drawing.Chart, curve: LoadCurve, look: drawing.Look) -> None:
+def _draw(axes: drawing.Axes, curve: LoadCurve, look: drawing.Look) -> None:
     points = [(p.x, p.latency.value) for p in curve.points]
     spans = []
     for (x, y), p in zip(points, curve.points, strict=True):

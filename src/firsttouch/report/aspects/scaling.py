@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from firsttouch.records.cases import grouped
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspect import FEWEST_DRAWN, Aspect, Chart, measured, value, value_table
@@ -36,10 +36,12 @@ def aspect(view: HostView) -> Aspect:
 
 
 def _chart(key: str, study: Study) -> Chart:
-    by_policy = grouped(sorted(study.single, key=speedups.policy_rank), lambda r: str(r.parameters["policy"]))
+    by_policy = by_key(sorted(study.single, key=speedups.policy_rank), lambda r: str(r.parameters["policy"]))
     wide = drawing.wide([sample for r in study.single for sample in r.samples])
     unit = study.single[0].unit
-    lines = {policy: [drawing.of(whole(r, "threads"), r) for r in runs] for policy, runs in by_policy.items()}
+    lines = {
+        policy: [drawing.as_point(whole(r, "threads"), r) for r in runs] for policy, runs in by_policy.items()
+    }
     label = f"time ({unit}, logarithmic)" if wide else f"time ({unit})"
     draw = partial(drawing.draw_lines, lines, label=label, logarithmic=wide)
     rows = [

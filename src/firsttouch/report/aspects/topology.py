@@ -44,7 +44,7 @@ def aspect(view: HostView) -> Aspect:
 
 def size_texts(view: HostView) -> list[str]:
     """Return the numbers of NUMA nodes and PUs, and the memory, as far as they were recorded."""
-    records = {r.metric: r for r in view.of(CHECK)}
+    records = {r.metric: r for r in view.select(CHECK)}
     nouns = (("numa_nodes", "NUMA node"), ("pus", "PU"))
     texts = [count(round(records[metric].value), noun) for metric, noun in nouns if metric in records]
     return [*texts, value(records["memory"])] if "memory" in records else texts
@@ -87,14 +87,14 @@ def bank_bandwidth(view: HostView) -> float | None:
 
 def theoretical(view: HostView) -> Record | None:
     """Return the newest record of the theoretical bandwidth, whatever its source: verdicts take the same one."""
-    return max(view.of(CHECK, metric=METRIC), key=lambda r: (r.time, r.value), default=None)
+    return max(view.select(CHECK, metric=METRIC), key=lambda r: (r.time, r.value), default=None)
 
 
 def unknown(view: HostView) -> str:
     """Return why the theoretical bandwidth of the host is unknown, an empty text if any record has it."""
     if theoretical(view) is not None:
         return ""
-    record = max(view.of(CHECK, metric=KNOWN), key=lambda r: r.time, default=None)
+    record = max(view.select(CHECK, metric=KNOWN), key=lambda r: r.time, default=None)
     return str(record.parameters.get("reason", "")) if record is not None and not record.value else ""
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Panel
-from firsttouch.report.figures.svg import GRID, INK, MUTED, SERIES, SIZE, Canvas, Place, width, wrapped
+from firsttouch.report.figures.svg import GRID, INK, MUTED, SERIES, SIZE, Canvas, Place, width, wrap
 from firsttouch.report.text import clean, count
 from firsttouch.units import number
 
@@ -128,7 +128,7 @@ def _draw_sign(canvas: Canvas, look: Look, corner: Place) -> None:
     """Draw the sign of a legend, with its middle at the left end *corner*."""
     x, y = corner
     if look.bar is not None:
-        canvas.rectangle((x, y - 5), (_SIGN, 10), canvas.hatched(look.bar))
+        canvas.rectangle((x, y - 5), (_SIGN, 10), canvas.bar_fill(look.bar))
     if look.line:
         canvas.line([(x, y), (x + _SIGN, y)], look.colour, stroke_width=look.line, stroke_dasharray=look.dashes)
     if look.marker:
@@ -149,7 +149,7 @@ class _Head:
     """The heading and the legend above a chart; *width* and *height* (px) are what they take."""
 
     def __init__(self, room: float, heading: str, looks: Mapping[str, Look]) -> None:
-        self._lines = wrapped(heading, room, _WIDE_AS_BOLD)
+        self._lines = wrap(heading, room, _WIDE_AS_BOLD)
         self._looks = {clean(label): look for label, look in looks.items()}
         self._rows, self._widths = _columns(list(self._looks), room)
         self.width = max([0.0, *(width(line, _WIDE_AS_BOLD) for line in self._lines)])
@@ -193,7 +193,7 @@ def _draw_across(canvas: Canvas, frame: _Frame, scale: Scale, name: str, *, grid
     canvas.text((middle, frame.bottom + 37), name, "middle", room=2 * min(middle, canvas.width - middle))
 
 
-class Chart:
+class Axes:
     """Axes with ticks on a canvas, below a heading and a legend; data are drawn with its methods.
 
     *scales* and *names* are those of the x axis and the y axis, *looks* has the labels of the legend. *height* is
@@ -274,7 +274,7 @@ class Point(Struct, frozen=True):
     high: float
 
 
-def of(threads: int, record: Record) -> Point:
+def as_point(threads: int, record: Record) -> Point:
     """Return a record's median as a point; its error bar spans the repetitions."""
     return Point(threads, record.value, min(record.samples), max(record.samples))
 
@@ -312,7 +312,7 @@ def draw_lines(
     few = max(map(len, lines.values())) <= _FEW_POINTS
     looks = {key: series(i, radius=4 if few else 2) for i, key in enumerate(lines)}
     values = [end for p in all_points for end in (p.low, p.high)]
-    chart = Chart(
+    chart = Axes(
         name,
         (
             counts_scale(p.threads for p in all_points),
@@ -391,7 +391,7 @@ def draw_bars(
         canvas.rectangle(
             (left, middle - _BAR / 2),
             (at(bar.value) - left, _BAR),
-            canvas.hatched(positions[bar.kind]),
+            canvas.bar_fill(positions[bar.kind]),
             tip=f"{name_of_bar}: {ends(bar.value, bar.low, bar.high)}",
         )
         canvas.error_bars([((at(bar.low), middle), (at(bar.high), middle))], INK, cap=4)

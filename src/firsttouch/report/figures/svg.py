@@ -58,7 +58,7 @@ def width(text: str, size: float = SIZE) -> float:
     return size * sum(map(_em, text))
 
 
-def shortened(text: str, room: float, size: float = SIZE) -> str:
+def shorten(text: str, room: float, size: float = SIZE) -> str:
     """Return a text, or its beginning with an ellipsis if it is wider than *room* px."""
     if width(text, size) <= room:
         return text
@@ -66,14 +66,14 @@ def shortened(text: str, room: float, size: float = SIZE) -> str:
     return text[: max(sum(size * end <= room for end in ends) - 1, 0)].rstrip() + _ELLIPSIS
 
 
-def wrapped(text: str, room: float, size: float = SIZE) -> list[str]:
+def wrap(text: str, room: float, size: float = SIZE) -> list[str]:
     """Return the lines of a text in *room* px; a longer word is shortened. An empty text has no lines."""
     lines: list[str] = []
     for word in clean(text).split():
         if lines and width(f"{lines[-1]} {word}", size) <= room:
             lines[-1] += f" {word}"
         else:
-            lines.append(shortened(word, room, size))
+            lines.append(shorten(word, room, size))
     return lines
 
 
@@ -190,14 +190,14 @@ class Canvas:
 
         A text that is wider than *room* px is shortened, and its tooltip is the whole text.
         """
-        shown = shortened(text, room, size)
+        shown = shorten(text, room, size)
         attributes |= {
             "text_anchor": anchor if anchor != "start" else "",
             "font_size": size if size != SIZE else "",
         }
         self._add("text", text if shown != text else "", shown, x=place[0], y=place[1], **attributes)
 
-    def hatched(self, position: int) -> str:
+    def bar_fill(self, position: int) -> str:
         """Return the fill of a bar of the series at *position* (from 0): its colour, hatched after the first."""
         index = position % len(SERIES)
         if not _HATCHES[index]:

@@ -19,14 +19,14 @@ from firsttouch.execution.progress import wrapped
 from firsttouch.judge.comparison import (
     CONFIDENCE,
     ORDER,
-    Change,
     Comparison,
     Host,
+    MetricChange,
     Word,
 )
 from firsttouch.judge.constants import FAIL_TAIL, FEWEST_HOSTS, LEAST_LOSS
 from firsttouch.judge.verdict import worse
-from firsttouch.records.cases import Case, grouped
+from firsttouch.records.cases import Case, by_key
 from firsttouch.report import forms, summary
 from firsttouch.report.document import (
     Block,
@@ -38,14 +38,14 @@ from firsttouch.report.document import (
     Section,
     Span,
     Table,
-    anchored,
+    anchored_cell,
     cell_of,
     how_to_read,
     linked_files,
     not_shown,
     when_made,
 )
-from firsttouch.report.text import anchors, clean, count, listed
+from firsttouch.report.text import anchors, clean, count, list_names
 from firsttouch.units import quantity, signed_percent, text_range
 
 # ----------------------------------------------------------------------
@@ -70,7 +70,7 @@ _NAMED = 5
 _DECIDED = frozenset({"worse", "changed", "better"})
 
 
-def change_table(changes: Sequence[Change]) -> Table:
+def change_table(changes: Sequence[MetricChange]) -> Table:
     """Return the table of *changes*, in the same order."""
     keys = anchors("change", (f"{c.case.system}.{c.case.title}" for c in changes)).values()
     rows = [_row(c, key) for c, key in zip(changes, keys, strict=True)]
@@ -78,25 +78,25 @@ def change_table(changes: Sequence[Change]) -> Table:
     return Table(caption, _HEADER, rows, kind="stack changes")
 
 
-def _row(change: Change, key: str) -> tuple[Entry, ...]:
+def _row(change: MetricChange, key: str) -> tuple[Entry, ...]:
     needed = ": ".join(filter(None, (change.word, _needs([change]))))
     return (
-        anchored(change.case.title, key),
+        anchored_cell(change.case.title, key),
         _word_cell(change.word, needed),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, signed_percent),
         Cell((change.low, change.high), _range),
         change.hosts,
-        listed([f"{host} ({signed_percent(size)})" for host, size in change.unlike], most=_NAMED),
+        list_names([f"{host} ({signed_percent(size)})" for host, size in change.unlike], most=_NAMED),
     )
 
 
-def _needs(changes: Sequence[Change]) -> str:
+def _needs(changes: Sequence[MetricChange]) -> str:
     """Return what certain changes would have been, and what would decide undecided ones, of some changes."""
     floors = [c.floor for c in changes if c.word not in _DECIDED and math.isfinite(c.floor)]
     seen = [f"would have seen {100 * max(floors):.2g} %"] if floors else []
     needs = list(dict.fromkeys(c.needs for c in changes if c.needs))
-    return "; ".join([*seen, *([f"needs {listed(needs, most=2)}"] if needs else [])])
+    return "; ".join([*seen, *([f"needs {list_names(needs, most=2)}"] if needs else [])])
 
 
 def _word_cell(word: Word, text: str = "") -> Cell:
@@ -104,16 +104,16 @@ def _word_cell(word: Word, text: str = "") -> Cell:
     return Cell(text or word, tone=f"nowrap word-{word}", sign=SIGNS[word])
 
 
-def short_table(changes: Sequence[Change]) -> Table:
+def short_table(changes: Sequence[MetricChange]) -> Table:
     """Return the table with a row for each metric of a check with its worst word, in order of urgency."""
-    by_metric = grouped(changes, lambda c: (c.case.check, c.case.metric))
+    by_metric = by_key(changes, lambda c: (c.case.check, c.case.metric))
     ordered = [(min((c.word for c in cases), key=ORDER.index), cases) for cases in by_metric.values()]
     ordered.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[1])))
     rows: list[tuple[Entry, ...]] = [(c[0].case.title_of_metric, *_summary(word, c)) for word, c in ordered]
     return Table("In short", _IN_SHORT, rows, kind="stack")
 
 
-def _summary(word: Word, changes: Sequence[Change]) -> Iterator[Cell]:
+def _summary(word: Word, changes: Sequence[MetricChange]) -> Iterator[Cell]:
     counts = Counter(c.word for c in changes)
     words = ", ".join(f"{w} {counts[w]}" for w in ORDER if counts[w])
     all_alike = f"{word} in all {len(changes)} cases"
@@ -128,14 +128,14 @@ def host_table(changed: Sequence[Host]) -> Table:
     """Return the table of the hosts that changed unlike the others."""
 
     def named(cases: Sequence[Case]) -> str:
-        return f"{len(cases)}: {listed([case.title for case in cases], most=2)}" if cases else ""
+        return f"{len(cases)}: {list_names([case.title for case in cases], most=2)}" if cases else ""
 
     keys = anchors("host", (host.name for host in changed))
     rows: list[tuple[Entry, ...]] = [
         (
-            anchored(host.name, keys[host.name]),
+            anchored_cell(host.name, keys[host.name]),
             len(host.changes) or "",
-            listed((f"{case.title} {_directed(case, size)}" for case, size in host.changes), most=3),
+            list_names((f"{case.title} {_directed(case, size)}" for case, size in host.changes), most=3),
             named(host.lost),
             named(host.new),
         )
@@ -264,7 +264,7 @@ def build(
     words = ", ".join(f"{n} {texts.get(w, w)}" for w, n in counts.items() if n) or "none to compare"
     worst = next((c for c in comparison.changes if c.word == "worse"), None)
     first = f"First: {worst.case.title} {_directed(worst.case, worst.size)}. " if worst else ""
-    busy = f" Not idle: {listed(comparison.busy, most=_NAMED)}." if comparison.busy else ""
+    busy = f" Not idle: {list_names(comparison.busy, most=_NAMED)}." if comparison.busy else ""
     both = f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both"
     lost = _lost(comparison, names)
     document = summary.document(
@@ -316,7 +316,7 @@ def _unlike(comparison: Comparison) -> str:
     return f"{', '.join(parts)}{example}."
 
 
-def _change_entry(change: Change) -> dict[str, Any]:
+def _change_entry(change: MetricChange) -> dict[str, Any]:
     return {
         **attributes(change, "hosts", "before", "after", "low", "high"),
         "floor": change.floor if math.isfinite(change.floor) else None,

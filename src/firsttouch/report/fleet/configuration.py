@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.documents import attributes
-from firsttouch.host.host_lists import folded
+from firsttouch.host.host_lists import fold
 from firsttouch.judge.drift import Configuration, Deviation, Drift, described, dividing_settings, drift
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import Divided
@@ -95,7 +95,7 @@ class Drifted(Struct, frozen=True):
         }
 
 
-def drifted(configurations: Mapping[str, Configuration], findings: Findings) -> Drifted | None:
+def host_drift(configurations: Mapping[str, Configuration], findings: Findings) -> Drifted | None:
     """Return the configurations of a system's hosts; None if that of none of them is known."""
     own = {host: configurations[host] for host in findings.hosts if host in configurations}
     if not own:
@@ -111,4 +111,4 @@ def _settings(deviations: Sequence[Deviation]) -> str:
 
 
 def _hosts(hosts: Sequence[str]) -> str:
-    return f"{count(len(hosts), 'host')}, {folded(hosts)}"
+    return f"{count(len(hosts), 'host')}, {fold(hosts)}"

@@ -21,7 +21,7 @@ from firsttouch.report.document import (
     Listing,
     Span,
     Table,
-    anchored,
+    anchored_cell,
     how_to_read,
     not_shown,
     word_span,
@@ -214,7 +214,7 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[Entry, ...]:
     changes, groups, reference = _values(ranks, number_of_case)
     samples = ranks.findings.samples
     case = samples.cases[number_of_case]
-    title = anchored(case.title, ranks.metric_keys[case.title])
+    title = anchored_cell(case.title, ranks.metric_keys[case.title])
     bad = np.count_nonzero(ranks.findings.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
         return (title, len(groups), *[""] * 6, int(bad), "")

@@ -42,7 +42,7 @@ from firsttouch.report.fleet.history import Timeline
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
-from firsttouch.report.text import clean, count, listed
+from firsttouch.report.text import clean, count, list_names
 from firsttouch.units import iso
 
 # ----------------------------------------------------------------------
@@ -53,7 +53,7 @@ _MISSING = "What is missing"
 _NAMED = 2
 
 
-class Missing(Struct, frozen=True):
+class MissingResults(Struct, frozen=True):
     """What is missing: *rows* of what and why.
 
     *hosts* is the number of hosts that lack something, *whole* the number of those without any result.
@@ -69,7 +69,7 @@ class Missing(Struct, frozen=True):
         return Table(f"Missing hosts and results: {len(self.rows)}", ("what", "why"), self.rows, kind="stack")
 
 
-def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -> Missing:
+def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -> MissingResults:
     """Return what is missing: whole hosts first, then steps and checks, then single metrics."""
     whole: list[tuple[str, str]] = [(p.host or p.name, p.reason) for p in problems if not p.check and not p.host]
     steps: list[tuple[str, str]] = []
@@ -91,12 +91,12 @@ def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -
         why = dict.fromkeys(f"{p.kind}: {p.reason}" for p in problems if (p.host, p.name) == key)
         steps.append((" ".join(filter(None, key)), "; ".join(why)))
     metrics.sort(key=lambda item: natural(item[0]))
-    return Missing([*whole, *steps, *metrics], len(hosts), gone)
+    return MissingResults([*whole, *steps, *metrics], len(hosts), gone)
 
 
 def _absent(findings: Findings, host: str) -> str:
     titles = [case.title for case in findings.absent_cases(host)]
-    return f"{count(len(titles), 'metric')} that other hosts were judged by: {listed(titles, most=_NAMED)}"
+    return f"{count(len(titles), 'metric')} that other hosts were judged by: {list_names(titles, most=_NAMED)}"
 
 
 # ----------------------------------------------------------------------
@@ -114,7 +114,7 @@ _SHORT = 20
 _DRIFTED = 5
 
 
-class Fleet(Struct, frozen=True):
+class FleetSummary(Struct, frozen=True):
     """The summary of a fleet's report: summary.json (*document*), and the *worst* hosts in detail."""
 
     document: dict[str, Any]
@@ -150,7 +150,7 @@ def build(
     generated: datetime.datetime | None = None,
     histories: Mapping[str, Sequence[Change]] = MappingProxyType({}),
     dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
-) -> Fleet:
+) -> FleetSummary:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
@@ -174,7 +174,7 @@ def build(
                 of_system,
                 [fleet.of(host) for host in of_system.hosts[:MOST_DETAILED] if of_system.words[host]],
                 history.of_fleet(histories.get(fleet.system.name, ())),
-                configuration.drifted(configurations, fleet),
+                configuration.host_drift(configurations, fleet),
             )
             for fleet, of_system in zip(judged, of_systems, strict=True)
         ]
@@ -208,7 +208,7 @@ def build(
         }
         forms.write(out, shown.page(of_fleet, pages_of), shown.ticket(), document, files, indent=None)
         written.result()
-    return Fleet(document, worst, of_systems, guided, [system.drifted for system in systems])
+    return FleetSummary(document, worst, of_systems, guided, [system.drifted for system in systems])
 
 
 def _is_judged(findings: Findings) -> bool:
@@ -227,7 +227,7 @@ def worst(findings: Findings) -> list[str]:
     return [host for host in ranks.hosts if ranks.words[host]]
 
 
-def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing) -> str:
+def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: MissingResults) -> str:
     """Return the summary in one line; *divided* counts the parts in which the hosts form two groups."""
     words = of_verdicts.words(counts)
     words += [f"{unjudged} without a metric that judges hosts"] if unjudged else []
@@ -375,7 +375,7 @@ class _Shown(Struct, frozen=True):
 
     document: Mapping[str, Any]
     systems: Sequence[_System]
-    missing: Missing
+    missing: MissingResults
     guided: Sequence[Guideline]
 
     def page(self, of_fleet: Card, pages_of: Mapping[str, str]) -> Document:
