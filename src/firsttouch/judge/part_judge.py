@@ -520,5 +520,7 @@ def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
             fleet.are_bad(place, host, level + size / 2)
             for place, level in zip(of_cases.tolist(), own.tolist(), strict=False)
         ]
-        if 2 * sum(lasting) <= len(lasting):
+        is_single = judged.sessions[host] == 1 and not judged.repetitions[host] > 1
+        # Of a host of another generation, no metric may be worse than of the median host.
+        if is_single or (lasting and 2 * sum(lasting) <= len(lasting)):
             judged.words[host] = SUSPECT if len(places) > 2 else UNDECIDED
