@@ -24,6 +24,7 @@ COMMANDS = {
     "firsttouch topology": [FIRSTTOUCH, "topology"],
     "firsttouch plan": [FIRSTTOUCH, "plan", "--aligner", "bwa-mem"],
     "firsttouch run --help": [FIRSTTOUCH, "run", "--help"],
+    "firsttouch run 1x-default -- true": [FIRSTTOUCH, "run", "1x-default", "--", "true"],
 }
 
 

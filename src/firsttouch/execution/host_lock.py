@@ -163,12 +163,17 @@ def _described(holders: set[int]) -> str:
             user = Path(f"/proc/{pid}").stat().st_uid
         except OSError:
             continue
-        try:
-            name = pwd.getpwuid(user).pw_name
-        except KeyError:
-            name = str(user)
-        texts.append(f"process {pid} of {name}")
+        texts.append(described(pid, user))
     return ", ".join(texts) or "a process that cannot be seen from here"
+
+
+def described(pid: int, user: int) -> str:
+    """Return a process and its user in words."""
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = str(user)
+    return f"process {pid} of {name}"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import stat
 import time
@@ -40,11 +39,7 @@ class Claim(Struct, frozen=True):
 
     def text(self) -> str:
         """Return the run in words."""
-        try:
-            name = pwd.getpwuid(self.user).pw_name
-        except KeyError:
-            name = str(self.user)
-        return f"process {self.pid} of {name}"
+        return host_lock.described(self.pid, self.user)
 
 
 @contextlib.contextmanager
