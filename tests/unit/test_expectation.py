@@ -489,7 +489,8 @@ def test_hosts_unlike_the_others_teach_nothing(learn):
 def test_one_file_is_not_that_of_two_processors(learn):
     of_hosts, folder = learn
     two = ([configuration(name, [8]), theory(204.8), reads(150)] for name in (MILAN, "new"))
-    assert of_hosts(*two, options=["-o", folder / "x.toml"]).status == 2
+    done = of_hosts(*two, options=["-o", folder / "x.toml"])
+    assert (done.status, f"--hosts: {MILAN}; new" in done.err) == (2, True)
     assert not folder.exists()
 
 

@@ -60,9 +60,8 @@ def learnt(
                 left_out[host] = stated.text() if stated else "its processor or its modules are unknown"
     names = sorted({expectation.processor_name(configurations[host].settings) for host in shares})
     if len(names) != 1:
-        reasons = [f"{len(names)} processors, name the hosts of one with --hosts: {'; '.join(names)}"] * bool(
-            names
-        )
+        models = "; ".join(name.rstrip(", ") for name in names)
+        reasons = [f"{len(names)} processors, name the hosts of one with --hosts: {models}"] if names else []
         reasons += [f"{host}: {why}" for host, why in left_out.items()]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3]) or 'no record of a host'}")
     spread = questions.spread_of(-np.log([*shares.values()]), PRIOR_SPREAD, PRIOR_FREEDOM)
