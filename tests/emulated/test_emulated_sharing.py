@@ -32,7 +32,7 @@ def test_runs_at_once_share_no_pu_while_there_are_free_ones(guest: Guest) -> Non
         pus = [pu for claim in claims for pu in claim]
         assert len(pus) == len(set(pus)) == 2 * len(claims), claims
     assert {pu for claim in eight for pu in claim} == set(range(8))
-    assert all("are shared with process" in text for text in document["shared"])
+    assert all("are shared with process" in text for text in document["sharing"])
     assert [result["status"] for result in document["results"]] == [0] * 3, document["results"]
     assert len({tuple(result["alignments"]) for result in document["results"]}) == 1
     assert document["left"] == []

@@ -15,7 +15,8 @@ them) and delivers them in input order under one header to a sink of ``sinks``.
 repeated. ``sam`` computes checksums. ``fastq``, ``read_stream`` and ``sam_stream`` import NumPy, and
 are imported where they are needed.
 
-``command_line.parse`` understands a user's own command of an aligner and makes the commands of its instances.
+``recognition`` tells users' commands of aligners from those of other programs; ``command_line.parse`` understands
+one and makes the commands of its instances.
 
 Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.get_index``; ``fastq.inspect``;
 ``read_stream.ReadStream``; ``reads.Reads`` and ``reads.BatchRule``; ``launch.prepare``, ``launch.run``,
