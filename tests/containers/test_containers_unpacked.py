@@ -19,10 +19,10 @@ NOBODY = 65534
 
 def test_what_cannot_be_mounted_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(backend, "has_fuse", lambda: False)
-    monkeypatch.setattr(backend, "setuid", lambda: False)
+    monkeypatch.setattr(backend, "setuid", lambda _program: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1)
-    assert backend._unpacking(tmp_path / "x.sif") == ["--unsquash"]
-    assert backend._unpacking(tmp_path) == []
+    assert backend._unpacking(tmp_path / "x.sif", "") == ["--unsquash"]
+    assert backend._unpacking(tmp_path, "") == []
 
 
 @pytest.fixture

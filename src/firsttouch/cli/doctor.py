@@ -67,8 +67,9 @@ def _counters() -> None:
 
 
 def _modules() -> None:
-    if reason := memory_modules.read_modules().reason:
-        raise Missing(reason)
+    installed = memory_modules.read_modules()
+    if not installed.modules:
+        raise Missing(installed.reason)
 
 
 #: What does not work -> raises an error, which says what to do, if this host lacks what it takes.

@@ -34,4 +34,3 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("no command: give one of firsttouch's after --")
     start = backends.start_with(args.backend, args.image, words)
     os.execve(start.argv[0], list(start.argv), dict(start.env))  # noqa: S606  (no shell is wanted)
-    return 0

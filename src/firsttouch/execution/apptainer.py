@@ -33,6 +33,7 @@ _OF_LAUNCHERS = ("SLURM_", "PMI_", "PMIX_", "MPI_LOCAL", "MPICH_", "OMPI_", "I_M
 #: Time limit of the trial start in seconds; a cold image on a shared file system is slow.
 _PATIENCE = 120
 _CAP_SYS_RESOURCE = 24
+_CGROUPS = "/sys/fs/cgroup"
 #: Begins the trial's line for a path that does not exist or is not accessible inside.
 _LACKING = "firsttouch-lacks "
 _TRIAL = """\
@@ -43,16 +44,11 @@ done
 """
 #: Folders that are not bound: the image has its own programs, and Apptainer mounts the others.
 _SYSTEM = frozenset({"/dev", "/proc", "/sys", "/bin", "/sbin", "/lib", "/lib64", "/opt/firsttouch", "/opt/spack"})
-_PROGRAMS = frozenset(
-    {
-        *_SYSTEM,
-        *(
-            f"{top}/{name}"
-            for top in ("/usr", "/usr/local")
-            for name in ("bin", "include", "lib", "lib64", "libexec", "sbin")
-        ),
-    }
-)
+_PROGRAMS = _SYSTEM | {
+    f"{top}/{name}"
+    for top in ("/usr", "/usr/local")
+    for name in ("bin", "include", "lib", "lib64", "libexec", "sbin")
+}
 
 
 def start_command(image: str, argv: Sequence[str]) -> Start:
@@ -72,8 +68,10 @@ def start_command(image: str, argv: Sequence[str]) -> Start:
     variables |= {name: os.environ[name] for name in ("TMPDIR", "SLURMD_NODENAME") if os.environ.get(name)}
     launcher = {k: v for k, v in os.environ.items() if k.startswith(_OF_LAUNCHERS)}
     seen = paths_seen(argv, variables | {k: v for k, v in launcher.items() if k.startswith("PMIX_")})
-    flags = [*_privileges(), *_unpacking(file), "--cleanenv", "--pwd", str(Path.cwd())]
-    flags += [word for folder in (*seen, *_limits()) for word in ("--bind", folder)]
+    # Apptainer does not mount the cgroup files, which hold the job's limits.
+    limits = [f"{_CGROUPS}:{_CGROUPS}:ro"] if Path(_CGROUPS).is_dir() else []
+    flags = [*_privileges(), *_unpacking(file, program), "--cleanenv", "--pwd", str(Path.cwd())]
+    flags += [word for folder in (*seen, *limits) for word in ("--bind", folder)]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("APPTAINERENV_", "SINGULARITYENV_"))}
     origin = _trial([program, "--silent", "exec", *flags, str(file)], seen, env)
     backends.check_origin(origin, str(file))
@@ -123,12 +121,6 @@ def _places(path: Path) -> list[Path]:
     return [folder]
 
 
-def _limits() -> list[str]:
-    """Return the bind of the cgroup files: Apptainer does not mount them, and they hold the job's limits."""
-    place = "/sys/fs/cgroup"
-    return [f"{place}:{place}:ro"] if Path(place).is_dir() else []
-
-
 def _privileges() -> list[str]:
     """Return the options for a root user without all capabilities (in a container)."""
     if os.geteuid() != 0:
@@ -138,9 +130,9 @@ def _privileges() -> list[str]:
     return [] if mask >> _CAP_SYS_RESOURCE & 1 else ["--no-privs"]
 
 
-def _unpacking(image: Path) -> list[str]:
+def _unpacking(image: Path, program: str) -> list[str]:
     """Return the option that lets Apptainer unpack an image that cannot be mounted here."""
-    is_mountable = image.is_dir() or os.geteuid() == 0 or setuid() or has_fuse()
+    is_mountable = image.is_dir() or os.geteuid() == 0 or setuid(program) or has_fuse()
     return [] if is_mountable else ["--unsquash"]
 
 
@@ -166,11 +158,8 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
         raise Missing(f"{start[-1]} is not an image of firsttouch: it lacks {_ORIGIN}") from error
 
 
-def setuid() -> bool:
+def setuid(program: str) -> bool:
     """Return whether Apptainer is installed with its set-user-ID program, which mounts images itself."""
-    program = shutil.which("apptainer") or shutil.which("singularity")
-    if program is None:
-        return False
     prefix = Path(program).resolve().parents[1]
     places = prefix.glob("lib*/**/apptainer/bin/starter-suid")
     return any(place.stat().st_mode & 0o4000 and place.stat().st_uid == 0 for place in places)
