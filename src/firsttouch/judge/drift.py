@@ -85,12 +85,11 @@ class Deviation(Struct, frozen=True):
 
 
 class Drift(Struct, frozen=True):
-    """The *golden* configuration of some *hosts*, the *deviations* from it, and what differs *everywhere*."""
+    """The *golden* configuration of some *hosts*, and the *deviations* from it."""
 
     hosts: int
     golden: Mapping[str, str]
     deviations: Sequence[Deviation]
-    everywhere: Sequence[str]
 
     def by_hosts(self) -> dict[tuple[str, ...], list[Deviation]]:
         """Return the deviations by the hosts that share them, the fewest hosts first.
@@ -222,7 +221,7 @@ def drift(configurations: Mapping[str, Configuration]) -> Drift:
     """Return the golden configuration of hosts and all deviations from it.
 
     The most frequent value of a setting is golden, of equally frequent ones the first. A setting without a
-    majority and with more values than half of the hosts differs everywhere. Hosts that cannot read a setting do
+    majority and with more values than half of the hosts is left out. Hosts that cannot read a setting do
     not count, except for memory modules: of the hosts that know theirs from the most frequent source, those that
     lack one have the value :data:`ABSENT`.
     """
@@ -237,18 +236,16 @@ def drift(configurations: Mapping[str, Configuration]) -> Drift:
             values[name][text].append(host)
     golden: dict[str, str] = {}
     deviations: list[Deviation] = []
-    everywhere = []
     for name, by_value in sorted(values.items()):
         count = sum(map(len, by_value.values()))
         usual = max(sorted(by_value), key=lambda text: len(by_value[text]))
         if 2 * len(siblings := by_value.pop(usual)) <= count < 2 * (len(by_value) + 1):
-            everywhere.append(name)
-            continue
+            continue  # such as a serial number
         golden[name] = usual
         for text, hosts in sorted(by_value.items()):
             sorted_hosts = tuple(sorted(hosts, key=natural))
             deviations.append(Deviation(name, text, usual, sorted_hosts, len(siblings), count))
-    return Drift(len(configurations), golden, deviations, everywhere)
+    return Drift(len(configurations), golden, deviations)
 
 
 def described(deviations: Sequence[Deviation]) -> list[str]:

@@ -51,7 +51,7 @@ class Drifted(Struct, frozen=True):
             *(Paragraph([Span(f"{text[0].upper()}{text[1:]}.", "b")]) for text in self.divided()),
             *deviations,
             Fold(f"The golden configuration: {count(len(self.drift.golden), 'setting')}", [golden]),
-            how_to_read(" ".join(filter(None, (_HOW, self.everywhere)))),
+            how_to_read(_HOW),
         ]
 
     def lines(self) -> list[str]:
@@ -70,17 +70,11 @@ class Drifted(Struct, frozen=True):
             for groups, settings in self.divisions
         ]
 
-    @property
-    def everywhere(self) -> str:
-        """What differs on most hosts, as a sentence, or an empty string."""
-        return f"Differs everywhere: {clean(', '.join(self.drift.everywhere))}." if self.drift.everywhere else ""
-
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
             "hosts": self.drift.hosts,
             "golden": dict(self.drift.golden),
-            "everywhere": list(self.drift.everywhere),
             "deviations": [
                 {
                     "hosts": list(hosts),
