@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from firsttouch.execution import progress
 from firsttouch.execution.progress import Steps, colour_verdicts, live
 
 PROGRAM = """if True:
@@ -108,3 +109,10 @@ def test_the_time_left_is_the_median_step_times_the_steps_left(seconds, left, te
     steps = Steps()
     steps._seconds, steps._left = seconds, left
     assert steps._time_left() == text
+
+
+def test_a_quiet_command_has_no_messages(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_quiet", False)
+    progress.quiet()
+    progress.say("a message")
+    assert capsys.readouterr() == ("", "")

@@ -4,7 +4,7 @@
 import pytest
 from msgspec.structs import replace
 
-from factories.host_records import KIB, MIB, Machine
+from factories.host_records import KIB, MIB, Machine, built_report
 from firsttouch.report.aspects import latency
 from firsttouch.report.aspects.latency import Curve, by_level
 
@@ -35,3 +35,11 @@ def curve(**ns_at):
 def test_a_cache_level_as_slow_as_memory_is_not_seen(ns_at, seen):
     levels = by_level(curve(**ns_at), CACHES)
     assert [level.name for level in levels if level.seen] == seen
+
+
+def test_a_busy_host_is_named_on_the_page_the_terminal_and_in_a_ticket(tmp_path):
+    records = [replace(r, samples=(1.0, 2.0, 3.0)) for r in Machine(1, 4).contention()]
+    summary, page, _ = built_report(tmp_path, records)
+    for text in (page, summary.table(), (tmp_path / "summary.md").read_text()):
+        assert "This host was not idle: 2 of 2 metrics vary" in text
+    assert summary.table().endswith("Measure again when it is idle.")

@@ -103,6 +103,15 @@ class TestPage:
         assert sum(h["verdict"] == "pass" for h in system["hosts"]) == 57
         assert "memory of bank 1: bandwidth" in system["hosts"][0]["evidence"][0]
 
+    def test_bad_hosts_come_before_the_map_open_and_with_their_causes(self, reported):
+        page = page_of(reported[0])
+        (bad,) = [e for e in page.iter("div") if e.get("class") == "hosts"]
+        assert [host.find("summary/b").text for host in bad] == ["n007", "n011", "n005"]
+        assert {host.get("open") for host in bad} == {"open"}
+        assert "Possible cause: memory channel missing" in "".join(bad[0].itertext())
+        order = [e for e in page.iter() if e is bad or e.get("class", "").startswith("heat")]
+        assert order[0] is bad
+
     def test_a_metric_has_one_name_on_the_page_the_ticket_and_the_terminal(self, reported):
         out, printed = reported
         page = page_of(out)
