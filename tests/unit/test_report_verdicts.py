@@ -50,14 +50,6 @@ def test_the_ticket_and_the_document_have_the_verdicts(report):
     }
 
 
-def test_without_verdicts_there_is_no_such_table(tmp_path):
-    pages.build(rates(1.0), tmp_path)
-    page = (tmp_path / "index.html").read_text()
-    assert "Verdicts" not in page
-    assert re.search("Verdict of [^<]+: not judged", page)
-    assert "Verdicts" not in (tmp_path / "summary.md").read_text()
-
-
 def expectation(part, answer, kind="latency"):
     return Expectation(part, kind, answer, f"why {part}", 2.0, 1.0, 1.0, "ns")
 
