@@ -155,7 +155,7 @@ INTERRUPTING = {
         "listed = os.listdir\nos.listdir = lambda folder: os.kill(os.getpid(), signal.SIGINT) or listed(folder)",
     ),
     "while the first module is loaded": ("argparse.py", "os.kill(os.getpid(), signal.SIGINT)"),
-    "while the last module is loaded": ("tabulate.py", "os.kill(os.getpid(), signal.SIGINT)"),
+    "while a late module is loaded": ("hashlib.py", "os.kill(os.getpid(), signal.SIGINT)"),
     "at the end": ("sitecustomize.py", "atexit.register(os.kill, os.getpid(), signal.SIGINT)"),
 }
 
