@@ -236,7 +236,7 @@ def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where
     where: Where = ()
     for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path + "[...]" * in_key):
         step: str | int | None = int(index) if index.isdecimal() else key
-        if index == "...":  # msgspec does not name keys: this one is wrong without all others, too
+        if index == "...":  # msgspec names no keys: try this one alone
             names = (name for name in _at(data, where) if _message(kind, _only(data, where, name)) == message)
             step = next(names, None)
         if step is None:

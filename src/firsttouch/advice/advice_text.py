@@ -18,7 +18,7 @@ from firsttouch.advice.trials import Advice
 from firsttouch.records.schema import Record
 from firsttouch.scenarios import memory_options
 
-#: The document's type; raise SCHEMA when a key changes its meaning.
+#: The type of the document, and its version, which rises when a key changes its meaning.
 DOCUMENT = "firsttouch advice"
 SCHEMA = 1
 

@@ -510,7 +510,7 @@ def split(own: Sequence[Trial]) -> tuple[Load, float]:
 def _fraction(
     sampled: Sequence[float], load: Load, work: float, left: float, count: int, *, most: float = 1.0
 ) -> float:
-    """Return the fraction of all further trials, at most *most*.
+    """Return the fraction of the reads that each further trial gets, at most *most*.
 
     *sampled* are the fractions with samples, *left* is the budget's rest in seconds, for *count* trials.
     """

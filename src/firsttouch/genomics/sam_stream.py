@@ -356,8 +356,8 @@ class OrderedTail(_GrowingSam):
 
     It is used as :class:`SamTail`, but :meth:`want` takes the names of a part's templates (without /1 and /2). The
     ranges are those of another file, *restored*, which gets the header and the alignments in the order of the
-    names: mate 1 first, and the primary record before other records of a mate. What was read of the SAM file
-    itself, up to *size*, is not needed any more. Records that come early are kept in memory, which grows with the
+    names: mate 1 first, and the primary record before other records of a mate. The first *size* bytes of the
+    SAM file are not needed any more. Records that come early are kept in memory, which grows with the
     distance between the program's threads. Their order is expected to be that of the names for some templates at a
     time, which are then handled together.
     """

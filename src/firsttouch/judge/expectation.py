@@ -115,8 +115,8 @@ def of_host(
     """Return what the parts of a *host* (a number of *samples*) should reach.
 
     *values* are those of the groups of *samples* (NaN: none counts), *facts* those of the system if it is known,
-    and *settings* the host's configuration. Without *ratios*, parts of a host are not compared with each other:
-    other hosts tell more.
+    and *settings* the host's configuration. Without *ratios*, parts of a host are not compared with each other,
+    because a fleet judges them better.
     """
     measured = []
     for group in samples.groups_of_host(host).tolist():

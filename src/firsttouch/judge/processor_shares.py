@@ -85,7 +85,7 @@ def learnt(
 
 
 def _pattern(name: str) -> Regex:
-    """Return the pattern of a processor's *name*; the vendor of the board only matters to the numbers of Arm."""
+    """Return the pattern of a processor's *name*; only Arm's names need the vendor of the board."""
     model = name if name.startswith("MIDR") else name.rpartition(", ")[0]
     escaped = re.escape(model).replace(r"\ ", " ").replace(r"\-", "-")
     return Regex(f"^{escaped}(,|$)")

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-#: States and numbers of parts up to which the best division is found exactly: below a second. Beyond, with
+#: The search is exact up to these numbers of states and parts, within a second. Beyond, with
 #: domains of many sizes, parts follow each other through all domains.
 EXACT = 40_000
 

@@ -90,7 +90,7 @@ def _pair(record: Record) -> _Pair | None:
 
 
 def _result(name: str, records: Sequence[Record]) -> Result:
-    """Return the median of what shares *name*, of several that of the nearest line."""
+    """Return the median of the pairs that share *name*; of several lines, the nearest one's."""
     record, p = records[0], records[0].parameters
     parts = [f"{p['pairs']} of {count(p['pairs_of'], 'pair')}"] if {"pairs", "pairs_of"} <= p.keys() else []
     parts += [
