@@ -28,11 +28,14 @@ def test_a_configuration_between_those_of_another_table_is_a_change_and_so_is_th
     read, unread = inputs.gather([tmp_path]), inputs.gather([tmp_path])
     read.samples()
     for gathered in (read, unread):
-        changes = [
-            (datetime.datetime.fromtimestamp(c.time / 1000, datetime.UTC).day, c.settings["kernel.release"])
-            for c in gathered.configurations()["n1"]
+        newest = gathered.configurations()["n1"]
+        assert [
+            (datetime.datetime.fromtimestamp(at / 1000, datetime.UTC).day, text) for at, text in newest.changes
+        ] == [
+            (3, "kernel.release 6.1 -> 6.2"),
+            (5, "kernel.release 6.2 -> 6.1"),
+            (9, "kernel.release 6.1 -> 6.3"),
         ]
-        assert changes == [(1, "6.1"), (3, "6.2"), (5, "6.1"), (9, "6.3")]
 
 
 @pytest.mark.parametrize(("days", "some"), [(0.01, False), (3, True), (8, True), (30, True)])
