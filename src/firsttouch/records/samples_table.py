@@ -245,7 +245,8 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
     tables.clear()
     hosts, host = _numbered(rows["host"])
     reasons, reason = _numbered(rows["reason"])
-    cases, columns = _sorted(rows.with_columns(host, reason), numbers)
+    rows = rows.with_columns(host, reason)
+    cases, columns = _sorted(rows, numbers)
     sessions = _sessions(_keyed(spans, hosts))
     settings: dict[str, dict[str, float]] = {}
     latest = states.sort("time", "value").group_by("host", "metric", "bank", maintain_order=True).last()
@@ -294,7 +295,7 @@ def _judged_rows(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> pl
 
 
 def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[list[Case], dict[str, NDArray[Any]]]:
-    """Return the cases, and the columns of the rows, sorted by case, host and time.
+    """Return the cases, and the columns of the rows, sorted by case, host and time; *rows* are used up.
 
     A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of two
     that differ in nothing but their validity, the worse one counts, whichever was read first.
@@ -320,6 +321,7 @@ def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[lis
         order[places] = among[by_all]
         is_same = np.all([np.diff(column[by_all].astype(np.float64)) == 0 for column in same], axis=0)
         order = np.delete(order, places[1:][is_same])
+    del naming, host, time
     columns = {name: rows.drop_in_place(name).gather(order).to_numpy() for name in rows.columns}
     return cases, {**columns, "case": case[order].astype(np.int32)}
 
