@@ -238,28 +238,37 @@ def compared_with_itself(  # noqa: PLR0917
     least = max(LEAST_LOSS, step)
     fail, unusual, sight = limits(deviation, timeline.freedom[places], tests, least)
     fail, sight = (np.maximum(bounds, LEAST_OWN_LOSS) for bounds in (fail, sight))
-    for place in np.flatnonzero(own - common[places] > unusual).tolist() if fleet else ():
-        host = int(places[place])
-        common[host] = max(common[host], _of_siblings(timeline, sessions, loss, host))
+    of_windows: dict[tuple[int, ...], Floats] = {}
+    for host in places[own - common[places] > unusual].tolist() if fleet else ():
+        window = _window(timeline, sessions, host)
+        if window not in of_windows:
+            of_windows[window] = _changes_since(window, sessions, loss)
+        others = np.delete(of_windows[window], host)
+        others = others[np.isfinite(others)]
+        if len(others) >= FEWEST_HOSTS - 1:
+            common[host] = max(common[host], float(np.median(others)))
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
     return answer
 
 
-def _of_siblings(timeline: Stretches, sessions: Sessions, loss: Floats, host: int) -> float:
-    """Return what most other hosts lost since the best period of a *host*, 0.0 if few were measured."""
-    begin, end, now = sessions.time[[timeline.best_begin[host], timeline.best_end[host], timeline.begin[host]]]
-    around = sessions.interval
-    usable = np.isfinite(loss) & (sessions.host != host)
-    means = []
-    for chosen in (
-        usable & (sessions.time >= begin - around) & (sessions.time <= min(end + around, now - 1)),
-        usable & (sessions.time >= now - around / 2),
-    ):
-        means.append(mean_of_hosts(loss, chosen, sessions))
-    change = means[1] - means[0]
-    change = change[np.isfinite(change)]
-    return max(0.0, float(np.median(change))) if len(change) >= FEWEST_HOSTS - 1 else 0.0
+def _window(timeline: Stretches, sessions: Sessions, host: int) -> tuple[int, ...]:
+    """Return when the best period of a *host* began and ended, and its newest one began, in half intervals.
+
+    Hosts that were measured at about the same times have the same window.
+    """
+    times = sessions.time[[timeline.best_begin[host], timeline.best_end[host], timeline.begin[host]]]
+    window: list[int] = np.rint(times / (sessions.interval / 2)).astype(np.int64).tolist()
+    return tuple(window)
+
+
+def _changes_since(window: tuple[int, ...], sessions: Sessions, loss: Floats) -> Floats:
+    """Return what each host lost from the best period of a *window* to its newest one (NaN: not measured in both)."""
+    halves, usable = sessions.time / (sessions.interval / 2), np.isfinite(loss)
+    begin, end, now = window
+    is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)
+    before, after = (mean_of_hosts(loss, usable & at, sessions) for at in (is_before, halves >= now - 1))
+    return after - before
 
 
 def generations(divided: Sequence[TwoGroups]) -> Bools | None:
