@@ -217,6 +217,14 @@ def test_unpacking_onto_a_full_disk_keeps_the_download(data: Path, server: Serve
 # ---------------------------------------------------------------------------- downloads
 
 
+def test_only_a_get_downloads(data: Path, server: Server) -> None:
+    remote(server)
+    assert [state(dataset) for dataset in available()[0] if dataset.name == "web"] == ["absent"]
+    assert (server.asked, data.exists()) == ([], False)
+    get("web")
+    assert server.asked == [None]
+
+
 def test_an_unpinned_download_is_trusted_once(data: Path, server: Server) -> None:
     remote(server, expect="reads = 3000")
     local = get("web")
