@@ -263,7 +263,7 @@ def _window(timeline: Stretches, sessions: Sessions, host: int) -> tuple[int, ..
 
 
 def _changes_since(window: tuple[int, ...], sessions: Sessions, loss: Floats) -> Floats:
-    """Return what each host lost from the best period of a *window* to its newest one (NaN: not measured in both)."""
+    """Return what each host lost from the best period of a *window* to its newest one (NaN: unknown)."""
     halves, usable = sessions.time / (sessions.interval / 2), np.isfinite(loss)
     begin, end, now = window
     is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)
