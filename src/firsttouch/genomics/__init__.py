@@ -15,7 +15,7 @@ them) and delivers them in input order under one header to a sink of ``sinks``.
 repeated. ``sam`` computes checksums. ``fastq``, ``read_stream`` and ``sam_stream`` import NumPy, and
 are imported where they are needed.
 
-``recognition`` tells users' commands of aligners from those of other programs; ``command_line.parse`` understands
+``recognition`` separates users' commands of aligners from other commands; ``command_line.parse`` understands
 one and makes the commands of its instances.
 
 Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.get_index``; ``fastq.inspect``;

@@ -32,7 +32,7 @@ _PAUSES = 0.005, 0.1
 
 
 class Target:
-    """Where the alignments go: this one keeps nothing, they are counted only."""
+    """Where the alignments go: this target counts them and keeps none."""
 
     #: Whether the parts are needed after they were sent.
     keeps_files = False
@@ -196,7 +196,7 @@ class Collector:
         return place
 
     def _look_after(self, pause: float) -> None:
-        """Read what the instances wrote, after so many seconds."""
+        """Read the output of the instances, after that number of seconds."""
         if self._clock.wait(self._stop, pause):
             raise Stopped
         ended = self.ended.is_set()

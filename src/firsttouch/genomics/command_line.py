@@ -286,7 +286,7 @@ class UserCommand(Struct, frozen=True):
 
 
 class TemplateCommand(Struct, frozen=True):
-    """The commands of an aligner's file for reads of so many *mates*, with the index of that prefix.
+    """The commands of an aligner's file for reads of *mates* mates, with the index of that prefix.
 
     *is_counted*: every program runs under perf stat, which writes its counts into the scratch folder.
     """
@@ -334,7 +334,7 @@ class TemplateCommand(Struct, frozen=True):
         return argvs
 
 
-#: What instances run: an aligner's programs, one after the other.
+#: The programs of an aligner, which the instances run one after the other.
 Command = UserCommand | TemplateCommand
 
 
@@ -359,7 +359,7 @@ def named_files(words: Iterable[str]) -> list[Path]:
 
 
 def _paths(names: Iterable[str]) -> list[Path]:
-    """Return the *names* that can be those of files."""
+    """Return the *names* that can be names of files."""
     return [file for name in names if _can_be_file(file := Path(name))]
 
 
@@ -443,7 +443,7 @@ def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
 # ----------------------------------------------------------------------
 # Options for the aligner of `firsttouch run`
 
-#: What to use instead of an aligner's option, by its role.
+#: The replacement for an aligner's option, by the option's role.
 _INSTEAD = {
     "threads": "use --threads, or the scenario",
     "index": "use --index",
@@ -462,7 +462,7 @@ _INSTEAD = {
 def with_options(aligner: Aligner, words: Sequence[str]) -> Aligner:
     """Return *aligner* with the user's options *words* in its commands.
 
-    Its field *whole* says why it can then run as one instance only. Raises BadInput for words that are no options,
+    Its field *whole* says why it can then run as one instance only. Raises BadInput for words that are not options
     and for options that firsttouch itself gives the aligner.
     """
     if not words:
@@ -518,7 +518,7 @@ def _inserted(syntax: Syntax, template: Sequence[str], own: Sequence[str]) -> tu
 
 
 # ----------------------------------------------------------------------
-# What the arguments mean
+# The meaning of the arguments
 
 
 def _with_roles(syntax: Syntax, arguments: Arguments) -> Arguments:

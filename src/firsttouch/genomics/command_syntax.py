@@ -25,10 +25,10 @@ from firsttouch.errors import BadInput
 _Commands = Annotated[tuple[Words, ...], Meta(min_length=1)]
 #: Options, separated by spaces, by a reason or the template of a name.
 _Reasons = Mapping[str, Word]
-#: What an operand, a word without an option, can be.
+#: The kinds of an operand, a word without an option.
 _Operand = Literal["index", "reads", "reads2", "output"]
 OPERANDS: tuple[_Operand, ...] = get_args(_Operand)
-#: What the files behind a type of SNAP's are.
+#: The files behind a type of SNAP.
 _Type = Literal["mates", "interleaved", "records"]
 #: The end of an option's name that says how the files that it writes are compressed.
 _COMPRESSION = re.compile("-(gz|bz2|lz4|zst)$")
@@ -116,7 +116,7 @@ class Syntax(Struct, frozen=True):
         return any(option in self.roles.get(role, ()) for role in roles)
 
     def files_written(self, option: str, values: Sequence[str]) -> Iterator[str]:
-        """Yield the names of the files that the program writes for *option*, beside its alignments."""
+        """Yield the names of the files that the program writes for *option*, in addition to its alignments."""
         for template in self.writes.get(option, ()):
             for value in values:
                 yield from _filled(template, option, value)

@@ -226,7 +226,7 @@ class Feed:
 class InstanceFiles:
     """The *files* that one instance reads in place of pipes; :meth:`put` writes the pieces that it is given.
 
-    *are_given*: they are the user's, and nothing is written.
+    *are_given*: the files are the user's, and must not be written.
     """
 
     def __init__(self, files: Sequence[Path], *, are_given: bool = False) -> None:
@@ -255,7 +255,7 @@ class Dealer:
         expect: Sequence[Callable[[Piece], None]],
         ledger: Ledger,
     ) -> None:
-        """Prepare to deal *pieces* to as many *feeds* as there are instances.
+        """Prepare to deal *pieces* to *feeds*, one for each instance.
 
         *expect* are called with each piece before the instance can write its alignments.
         """
@@ -268,7 +268,7 @@ class Dealer:
             if begins and not piece.is_remainder:
                 instance = (instance + 1) % len(self._feeds)
             self._ledger.wait_for_room()
-            # What an output will hold must be known before it can be written.
+            # The length of an output must be known before it can be written.
             self._expect[instance](piece)
             self._ledger.add(instance)
             self._feeds[instance].put(piece.data)

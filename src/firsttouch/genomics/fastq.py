@@ -64,7 +64,7 @@ class FastqBlock:
         return self
 
     def reclaim(self) -> bool:
-        """Return whether nothing but this object refers to the bytes any more: it can be filled again."""
+        """Return whether only this object refers to the bytes: it can be filled again then."""
         self.data = np.empty(0, np.uint8)
         try:
             # A bytearray refuses to change its size while anything refers to its bytes.
@@ -124,7 +124,7 @@ def read_ahead(
     """Yield the blocks that *reads* read, each with the next one; the *threads* of *pool* work ahead.
 
     All blocks but the last have BLOCK bytes. A block is filled again when the next one is asked for, or, if
-    *lasting*, once nothing refers to its bytes. When the iterator has ended, nothing is read any more: the caller
+    *lasting*, once the last reference to its bytes is gone. Reading stops at the end of the iterator: the caller
     may close what is read, whose descriptor then belongs to another file.
     """
     blocks: list[FastqBlock] = []
@@ -183,7 +183,7 @@ class ReadNames:
 
 
 def first_mismatch(names_1: ReadNames, names_2: ReadNames) -> int | None:
-    """Return the number of the first names that are not those of mates 1 and 2, or None."""
+    """Return the number of the first names that do not belong to mates 1 and 2, or None."""
     width = min(names_1.width(), names_2.width())
     rows_1, rows_2 = names_1.rows(width), names_2.rows(width)
     stops, differ = rows_1 <= _SPACE, rows_1 != rows_2
@@ -305,7 +305,7 @@ class FastqParser:
         text = ends[:, 3] - starts + 1
         if returns:
             begins = np.column_stack((starts, ends[:, :3] + 1))
-            # A CR belongs to the line that it is in, even if that line has nothing else.
+            # A CR belongs to its line, even if the line is otherwise empty.
             carriage = ((data[ends - 1] == RETURN) & (ends > begins)).astype(np.int64)
             self.crlf |= bool(carriage.any())
             bases, qualities = bases - carriage[:, 1], qualities - carriage[:, 3]
@@ -449,7 +449,7 @@ def _shown(byte: bytes) -> str:
 # ----------------------------------------------------------------------
 # Batches. An aligner's output may depend on where its batches begin, so a part of the reads begins with a batch.
 
-#: An index with twice as many marks drops every second one; parts are equal to within 1/65536 of a part then.
+#: An index with twice the number of marks drops every second one; parts are then equal to 1/65536 of a part.
 ENOUGH_MARKS = 1 << 16
 
 

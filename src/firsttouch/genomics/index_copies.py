@@ -33,17 +33,17 @@ from firsttouch.scenarios.memory_options import MemoryOption
 from firsttouch.scenarios.placement import Scenario
 from firsttouch.units import format_bytes
 
-#: An index that a program has loaded takes at most this multiple of its files, and so many bytes more.
+#: An index that a program has loaded takes at most this multiple of its files, plus this number of bytes.
 _LOADED, _MORE = 1.25, 8 << 20
-#: What a store for programs that look into /dev/shm hides.
+#: The folders that a store hides from programs that look into /dev/shm.
 _SHM = Path("/dev/shm")  # noqa: S108 - the host's own
 
 
 class IndexUse(Struct, frozen=True):
     """How one instance uses the index.
 
-    *prefix* is that of its copy, None for the index itself. *maps*: the program gets the words with which it maps
-    the files. *entering* are words before its argv. *pages* is to be looked for while it runs (None: nothing is).
+    *prefix* belongs to its copy, None for the index itself. *maps*: the program gets the words with which it maps
+    the files. *entering* are words before its argv. *pages* is to be looked for while it runs (None: no look).
     """
 
     prefix: Path | None = None
@@ -132,7 +132,7 @@ class IndexCopies:
         return [by_banks[nodes] for nodes in banks]
 
     def restore_header(self, header: bytes) -> bytes:
-        """Return a SAM header with the name of the index in place of those of copies."""
+        """Return a SAM header that names the index instead of its copies."""
         for copy in self._copies:
             if copy.use.prefix is not None:
                 header = header.replace(os.fsencode(copy.use.prefix), os.fsencode(self._name))

@@ -42,7 +42,7 @@ class Input:
     """
 
     def __init__(self, path: str, stop: StopRequest, *, mate: int = 0) -> None:
-        """Open *path*; *mate* (1 or 2) is part of a pipe's label, whose name tells nothing."""
+        """Open *path*; *mate* (1 or 2) is part of a pipe's label, as the name of a pipe is arbitrary."""
         self.form = ""
         self._stop, self._path = stop, Path(path)
         self._stack, self._running = contextlib.ExitStack(), contextlib.ExitStack()
@@ -158,7 +158,7 @@ class Input:
             raise Damaged(f"the {self.form} data are truncated or damaged ({failure})")
 
     def position(self, end: int) -> int | None:
-        """Return the bytes of the input that were read; *end* are those of the text."""
+        """Return how many bytes of the input were read; *end* is the position in the text."""
         if self.size is None:
             return None
         if self._decompressor is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs an aligner under a scenario as a measurement: its work, one run of it, and the records of several runs.
 
-The run itself is that of :mod:`firsttouch.genomics.stream`. The output equals that of a single instance: the same
+:mod:`firsttouch.genomics.stream` does the run itself. The output equals the output of a single instance: the same
 alignments, in input order, under one header.
 """
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class Work(Struct, frozen=True):
-    """What is aligned: the aligner, its index (prefix) and the reads.
+    """The input of a run: the aligner, its index (prefix) and the reads.
 
     *per_thread*: reads (pairs) for each thread, repeated if there are too few; 0: all reads are aligned once.
     *counted*: every instance runs under perf stat. *summed*: the sums of the alignments are computed; those equal
     to *reference* are recognized faster. *command* is the user's command that every instance runs, with its own
     options (None: the aligner's templates).
-    *copies* are those of the index that runs share (None: each run makes its own, if its scenario asks for them).
+    *copies* are the index copies that runs share (None: each run makes its own, if its scenario asks for them).
     *index_cache* is the state of the page cache before each run, one of :data:`index_cache.STATES` (empty: not
     looked at).
     """
@@ -66,7 +66,7 @@ class Work(Struct, frozen=True):
 
     @property
     def programs(self) -> Command:
-        """What the instances run."""
+        """The programs that the instances run."""
         reads = self.reads
         return self.command or TemplateCommand(
             self.aligner, self.index, reads.mates, reads.batch_bases, self.counted
@@ -79,7 +79,7 @@ class Work(Struct, frozen=True):
 
 
 class Alignments(Struct, frozen=True):
-    """What an output holds: primary records, how many of them are mapped, and checksums if requested."""
+    """The contents of an output: primary records, how many of them are mapped, and checksums if requested."""
 
     primary: int
     mapped: int
@@ -92,11 +92,11 @@ class Alignments(Struct, frozen=True):
 
 
 class ScenarioRun(stream.StreamResult, frozen=True):
-    """One run of a scenario, whose *seconds* are those of its programs.
+    """One run of a scenario; *seconds* are the times of its programs.
 
     *sums* are the checksums if requested. *counts* are sums over all instances by perf event, if counted.
     *index_cache* is the page cache before the run (None: not looked at). *copying* are the seconds that the copies
-    of the index took, which no other time has (0: there are none). *launcher_seconds* is the CPU time of this
+    of the index took, which no other time includes (0: no copies). *launcher_seconds* is the CPU time of this
     process.
     """
 
@@ -108,7 +108,7 @@ class ScenarioRun(stream.StreamResult, frozen=True):
 
     @property
     def alignments(self) -> Alignments:
-        """What the output holds."""
+        """The contents of the output."""
         return Alignments(self.reads, self.mapped, self.sums)
 
     def _wrong(self) -> str:
@@ -296,7 +296,7 @@ def records(
     least_mapped: float = 0.0,
     wanted: Alignments | None = None,
 ) -> list[Record]:
-    """Return the record of the repetitions' times (s), and those of the events they counted.
+    """Return the record of the repetitions' times (s), and the records of the events that they counted.
 
     The record is invalid if a placement or the index cache did not hold, if a smaller fraction than *least_mapped*
     of the reads maps, or if alignments differ between repetitions or from the common checksum of those *wanted*.

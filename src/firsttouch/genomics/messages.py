@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What instances of an aligner print on standard error, as one program would print it for the whole run.
+"""Merges the standard error of an aligner's instances into the text that one program would print for the run.
 
 The table ``[summary]`` of an aligner's TOML file has the lines of its summary as templates. Counts add up, and
 percentages are computed from them again. A summary is recognized only if its own counts give its own text.
@@ -22,9 +22,9 @@ from firsttouch.execution.child_process import end_of_log
 #: A count, {reads} or with commas {reads:,}, or a percentage, {aligned%reads} or {2*pairs+single%2*paired+reads}.
 _FIELD = re.compile(r"\{([a-z0-9_*+]+)(?:%([a-z0-9_*+]+))?(:,)?\}")
 _TERM = re.compile(r"(?:(\d+)\*)?([a-z][a-z0-9_]*)")
-#: What separates the forms of a line.
+#: The separators of a line's forms.
 _OR = " || "
-#: The most different lines that are compared with those of other instances.
+#: The most different lines that are compared with the lines of other instances.
 _MOST_COMPARED = 10_000
 
 Values = Mapping[str, Decimal]
@@ -43,7 +43,7 @@ class _Field(Struct, frozen=True):
         return "" if self.whole else self.part[0][1]
 
     def text(self, values: Values, decimals: int) -> str:
-        """Return the number of *values*, with so many *decimals*."""
+        """Return the number of *values*, with this number of *decimals*."""
         part = sum((factor * values.get(name, Decimal()) for factor, name in self.part), Decimal())
         if not self.whole:
             return f"{part:{',' if self.commas else ''}.{decimals}f}"

@@ -39,11 +39,11 @@ class Piece(Struct, frozen=True):
     """Records (pairs) that follow each other, of one part: a part is one or more whole batches.
 
     *part* is the number of the part (from 0). *data* is the text for each pipe, with LF for each CR LF: one text
-    (single or interleaved), or two of mates. *bases* are those of all mates. *last*: it is the end of the part.
+    (single or interleaved), or one for each mate. *bases* is the sum over all mates. *last*: it ends the part.
     *empty_mates* are the records whose last mate has no bases. *is_remainder*: it is the last part, so small
     that the instance of the part before gets it, too.
 
-    A text is a view of memory that is used again once nothing refers to it any more: no copy is needed.
+    A text is a view of memory that is used again once its last reference is gone: no copy is needed.
     """
 
     part: int
@@ -98,10 +98,10 @@ class GivenFiles:
         yield _WholeFiles(0, (), reads.records, reads.bases, True, reads.empty_mates, files=reads.files)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Start without an open file."""
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Return at once: no thread runs."""
 
 
 class ReadStream:

@@ -30,7 +30,7 @@ _FORMS = {
     b"PK\x03\x04": "zip",
 }
 _BAM = b"BAM\x01"
-#: So many bytes of decompressed gzip data tell what they are.
+#: The number of bytes of decompressed gzip data that identify their format.
 _BEGIN_BYTES = 1 << 9
 #: The programs that decompress other forms than gzip.
 PROGRAMS = {"zstd": "zstd", "bzip2": "bzip2", "xz": "xz", "zip": "unzip"}
@@ -170,7 +170,7 @@ class BatchRule(Struct, frozen=True):
         return bool(self.bases or self.records or self.text)
 
     def for_mates(self, mates: int) -> BatchRule:
-        """Return the rule for reads of so many *mates*: reads of one may be pairs, which no batch divides."""
+        """Return the rule for reads of *mates* mates: reads of one may be pairs, which no batch divides."""
         return replace(self, records=2) if mates == 1 and self.names and self.bases else self
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the commands of aligners from those of other programs.
+"""Separates the commands of aligners from the commands of other programs.
 
-Only files of aligners that have the name of a program of the command are parsed: for most commands there are none,
+Only files of aligners that have the name of a program of the command are parsed: most commands match none of them,
 and parsing all takes longer than the rest of a short run.
 """
 

@@ -144,7 +144,7 @@ def _wait_for_room(out: int) -> None:
     poll.poll()
 
 
-#: Below this fraction of mapped reads, the index is most likely that of another genome.
+#: Below this fraction of mapped reads, the index most likely belongs to another genome.
 _HARDLY_ANY = 0.01
 
 
@@ -188,9 +188,9 @@ def unambiguous_fields(lines: Iterable[bytes], mates: int, *, scores_only: bool 
     BWA-MEM chooses by a hash of the read's number in its run, and every instance counts from 0; bwa samse and
     sampe draw random numbers. A mapping quality of 0 means that another position is as good. If no primary record
     of the template has quality 0, all its records with a quality above 0 count, except for the columns of the
-    mate and for lists of other positions (XA, SA). Otherwise the choice of one mate may have led to that of the
-    other, and only each mate's mapped state and the pair's total score (AS) count. *scores_only*: only these count
-    for all reads, for aligners whose choice changes qualities above 0 as well.
+    mate and for lists of other positions (XA, SA). Otherwise the choice of one mate may have led to the choice of
+    the other, and only each mate's mapped state and the pair's total score (AS) count. *scores_only*: only these
+    count for all reads, for aligners whose choice changes qualities above 0 as well.
     """
     for records in _templates(lines, mates):
         name = records[0][1][0]
@@ -232,7 +232,7 @@ def _templates(lines: Iterable[bytes], mates: int) -> Iterator[list[tuple[int, l
 
 
 def _quality(fields: Sequence[bytes]) -> int:
-    """Return the mapping quality; that of the read without its mate (SM) if the record states it."""
+    """Return the mapping quality of the read without its mate (SM) if the record states it, else the usual one."""
     # The search alone takes as long as all else.
     single = _SINGLE_QUALITY.search(fields[6]) if b"\tSM:i:" in fields[6] else None
     return int(single[1] if single else fields[4])
@@ -249,7 +249,7 @@ def checksums(
 
     *settle* is the number of mates if *common* covers settled alignments (*scores_only* as in
     :func:`unambiguous_fields`), and None if it covers all. Settling takes thirty times as long as hashing, and
-    is not repeated for the same alignments as those of *reference*.
+    is not repeated if the alignments equal the ones of *reference*.
     """
     exact = exact_sum(ranges)
     if settle is None:

@@ -45,7 +45,7 @@ _TAB, _NEWLINE, _SLASH, _ZERO = 9, 10, 47, 48
 _FLAG_DIGITS = 5
 
 
-#: So many names of wanted templates are compared at a time.
+#: The number of wanted templates whose names are compared at a time.
 _NAMES = 1 << 12
 
 
@@ -108,7 +108,7 @@ class _GrowingSam:
         return self._offset
 
     def _blocks(self, *, ended: bool) -> Iterator[_Block]:
-        """Yield what was written since the last call; *ended*: nothing will follow.
+        """Yield the text since the last call; *ended*: this is the last call.
 
         Raises RunFailed, naming file and line, for a line that is not a SAM record.
         """
@@ -184,7 +184,7 @@ class SamTail(_GrowingSam):
     the next line was read. A look reads each byte once; half a line at the end waits for the next look.
 
     Bowtie 2 writes one record, which is not marked as one of a pair, for a pair whose second mate has no bases. It
-    counts as both records if such pairs are wanted.
+    replaces both records if such pairs are wanted.
     """
 
     def __init__(self, file: Path) -> None:
@@ -202,7 +202,7 @@ class SamTail(_GrowingSam):
         self._primary_name = b""
 
     def want(self, records: int, empty: int = 0) -> None:
-        """Add a part of so many primary records (twice its pairs); *empty* pairs may have only one."""
+        """Add a part of *records* primary records (twice its pairs); *empty* pairs may have only one."""
         self._wanted += records
         self._empty += empty
         self._ends.append(self._wanted)
@@ -214,7 +214,7 @@ class SamTail(_GrowingSam):
 
     @property
     def has_all(self) -> bool:
-        """Whether the records so far are those of the parts: none is missing, and there are no others."""
+        """Whether the records so far are exactly the records of the parts."""
         return self._counted == self._wanted and self._lone <= self._empty
 
     def look(self, *, ended: bool = False) -> list[ByteRange]:
@@ -304,7 +304,7 @@ class _Lines(NamedTuple):
         return _Lines(self.text[at:], self.starts[line:] - at, self.flags[line:], self.names[line:])
 
     def followed_by(self, block: _Block) -> _Lines:
-        """Return these lines and those of *block*."""
+        """Return these lines together with the lines of *block*."""
         starts = np.concatenate((self.starts[:-1], block.starts + len(self.text)))
         flags = np.concatenate((self.flags, block.flags))
         return _Lines(self.text + bytes(block.data), starts, flags, self.names + block.template_names())
@@ -355,10 +355,10 @@ class OrderedTail(_GrowingSam):
     """Restores the order of the reads in a SAM file that still grows, for aligners that do not keep it.
 
     It is used as :class:`SamTail`, but :meth:`want` takes the names of a part's templates (without /1 and /2). The
-    ranges are those of another file, *restored*, which gets the header and the alignments in the order of the
+    ranges belong to another file, *restored*, which gets the header and the alignments in the order of the
     names: mate 1 first, and the primary record before other records of a mate. The first *size* bytes of the
     SAM file are not needed any more. Records that come early are kept in memory, which grows with the
-    distance between the program's threads. Their order is expected to be that of the names for some templates at a
+    distance between the program's threads. They are expected in the order of the names for some templates at a
     time, which are then handled together.
     """
 
@@ -424,7 +424,7 @@ class OrderedTail(_GrowingSam):
             self._collect(lines, ended=ended)
             return
         primaries = (lines.flags & SECONDARY_OR_SUPPLEMENTARY) == 0
-        # Primary records separate templates, also those of the same name.
+        # Primary records separate templates, even if these have the same name.
         numbers = (np.cumsum(primaries) - 1) // self._mates
         firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
         names = [lines.names[line] for line in firsts.tolist()]

@@ -36,13 +36,13 @@ from firsttouch.tools import defer_signals, require, run_tool
 _LEAST_SAMTOOLS = (1, 10)
 #: The programs get one of this many threads of the scenario, at least one.
 _THREADS_PER_OUTPUT_THREAD = 8
-#: `samtools sort` takes at most this part of the memory that is left, and at most so many bytes for each thread.
+#: `samtools sort` takes at most this part of the memory that is left, and at most this number of bytes per thread.
 _SORT_SHARE, _MOST_SORT_BYTES, _LEAST_SORT_BYTES = 0.25, 2 << 30, 16 << 20
 #: A BAI index covers positions below this one; longer references need a CSI index.
 _BAI_LIMIT = 1 << 29
-#: The suffixes of the indexes beside FASTA, BGZF, BAM, CRAM and VCF files, and of a dictionary of sequences.
+#: The suffixes of the indexes of FASTA, BGZF, BAM, CRAM and VCF files, and of a dictionary of sequences.
 _INDEXES = (".fai", ".gzi", ".dict", ".bai", ".csi", ".crai", ".tbi")
-#: So many lines of a log have the reason: samtools says what is full before it says that it cannot close it.
+#: The reason is in this number of lines of a log: samtools reports a full disk before it reports a failed close.
 _LOG_LINES = 4
 #: Poll interval in seconds for the reader of a pipe.
 _PAUSE = 0.05
@@ -56,10 +56,10 @@ def default_threads(threads: int) -> int:
 
 
 class AlignOutput(Struct, frozen=True):
-    """What is written where: *path* None (or -) is standard output; *form* None is that of the path's suffix.
+    """Where the output goes: *path* None (or -) is standard output; *form* None is the form of the path's suffix.
 
-    *sort* orders by coordinate and, with *index*, writes the index beside a BAM or CRAM file. CRAM needs the FASTA
-    file *reference*. *threads* are those of samtools.
+    *sort* orders by coordinate and, with *index*, writes the index next to a BAM or CRAM file. CRAM needs the
+    FASTA file *reference*. samtools uses *threads* threads.
     """
 
     path: Path | None = None
@@ -97,7 +97,7 @@ class AlignOutput(Struct, frozen=True):
 
     @property
     def is_indexed(self) -> bool:
-        """Whether an index is written beside the output."""
+        """Whether an index is written next to the output."""
         return self.sort and self.index and self.is_file and self.written_form != "sam"
 
     @property
@@ -148,7 +148,7 @@ class AlignOutput(Struct, frozen=True):
                 )
 
     def description(self) -> str:
-        """Return what samtools does with the alignments, for the header; an empty string if nothing."""
+        """Return the steps of samtools on the alignments, for the header; an empty string if there are none."""
         if not self.sort:
             return ""
         return f"sorted by coordinate by samtools {'.'.join(map(str, samtools_version()))}"
@@ -201,7 +201,7 @@ def index_names(file: Path) -> list[Path]:
 
 
 def with_indexes(files: Iterable[Path]) -> list[Path]:
-    """Return *files* with the names of the indexes and dictionaries that programs keep beside them."""
+    """Return *files* with the names of the indexes and dictionaries that programs keep next to them."""
     names = list(files)
     names += [Path(f"{file}{suffix}") for file in names for suffix in _INDEXES]
     # ref.fa.gz has ref.dict, and out.bam may have out.bai.
@@ -270,7 +270,7 @@ class Sink:
     """An open output: :meth:`begin` takes the header, then :meth:`write` and :meth:`send` take alignments.
 
     After :meth:`begin`, SAM text may also be written to *fd*: a file, a pipe, or standard output, which may be
-    open for appending (sendfile(2) and splice(2) then fail with EINVAL) or not block. *cpu_seconds* are those of
+    open for appending (sendfile(2) and splice(2) then fail with EINVAL) or not block. *cpu_seconds* is the time of
     the programs, after :meth:`finish`. Writing raises BrokenPipeError if the reader of the output is gone.
     """
 
@@ -290,7 +290,7 @@ class Sink:
         self._output, self._stack, self._scratch = output, stack, scratch
         self._program: _Program | None = None
         self._pus, self._memory_bytes, self._stop = pus, memory_bytes, stop
-        #: numactl binds to PUs that its process may use, which those of a thread that writes may not be.
+        #: numactl binds to PUs that its process may use; a thread that writes may be bound to others.
         self._allowed_pus = os.sched_getaffinity(0)
         self._data: Path | None = None
         self._index: Path | None = None
@@ -376,7 +376,7 @@ class Sink:
         return "standard output" if self._output.place is None else str(self._output.place)
 
     def _publish(self, data: Path, name: Path) -> list[Path]:
-        """Rename the files to *name* and its index. No data file ever stands beside an index of other data."""
+        """Rename the files to *name* and its index. A data file never stands next to an index of other data."""
         replaced = name.exists()
         for old in index_names(name):
             old.unlink(missing_ok=True)
@@ -436,7 +436,7 @@ class Sink:
 
     @contextlib.contextmanager
     def _naming_the_output(self) -> Iterator[None]:
-        """Name the output in errors such as that of a full disk."""
+        """Name the output in errors such as a full disk."""
         try:
             yield
         except BrokenPipeError:
@@ -458,7 +458,7 @@ def open_sink(
 
     The programs run on *pus* (empty: on any). *stop* ends the wait for the reader of a pipe. Sorting takes at most
     a quarter of *memory_bytes*, and of the memory that host and cgroups have left when it begins. If the block
-    ends without :meth:`Sink.finish`, the programs are stopped and nothing is left. A BrokenPipeError in the block
+    ends without :meth:`Sink.finish`, the programs are stopped and leave no files. A BrokenPipeError in the block
     becomes RunFailed with the end of a program's log if a program has failed.
     """
     with contextlib.ExitStack() as stack:

@@ -102,7 +102,7 @@ def mate_lines(reads: Reads, stretches: Iterable[Stretch], mate: int) -> Iterato
 
 
 def _lines(stream: IO[bytes], begin: int, records: int, mate: int | None) -> Iterator[bytes]:
-    """Yield the lines of *records* records from byte *begin* on; of pairs, those of the *mate*."""
+    """Yield the lines of *records* records from byte *begin* on; of pairs, only the lines of the *mate*."""
     stream.seek(begin)
     lines: Iterator[bytes] = (line.removesuffix(b"\n").removesuffix(b"\r") + b"\n" for line in stream)
     # A last record without bases ends before the line of its qualities if that has no end.

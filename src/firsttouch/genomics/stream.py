@@ -169,7 +169,7 @@ class Run(Struct):
     timeout: float | None = None
     watching: Watching = field(default_factory=Watching)
     on_progress: Callable[[Progress], None] = lambda _: None
-    #: Gets the standard error of the instances at the end; None: nobody reads it.
+    #: Gets the standard error of the instances at the end; None: it is dropped.
     messages: Messages | None = None
 
     def run(self) -> StreamResult:
@@ -225,13 +225,13 @@ class _Threads:
             raise self._errors[0]
 
     def join(self) -> None:
-        """Wait for all threads; raises nothing."""
+        """Wait for all threads; never raises."""
         for thread in self._threads.values():
             thread.join()
 
 
 class _Input(Struct, frozen=True):
-    """What one instance reads: *pipes*, or files that were written for it, or *given* ones of the user's."""
+    """The input of one instance: *pipes*, or files that were written for it, or the user's files (*given*)."""
 
     files: tuple[Path, ...] = ()
     given: tuple[Path, ...] = ()
@@ -338,7 +338,7 @@ class _Launch:
             events=self._threads.events,
         )
         begun = [feed.reading_since for feed in self._feeds] or [None] * len(outcomes)
-        # A program that only copies the output of another one aligns nothing.
+        # A program that only copies the output of another one does not align.
         words = [word for job in jobs for word in job.argv]
         if not files or any(str(file) in word for file in files for word in words):
             self.aligning += max(
@@ -454,7 +454,7 @@ class _Launch:
             output.close()
         if self._run.messages and self._feeds:
             failed = self._run.stop.is_set
-            # What an instance without reads prints is about its empty input.
+            # An instance without reads prints messages about its empty input.
             numbers = range(len(self._feeds)) if failed else sorted(self.ledger.fed)
             logs = {number: self._folder / f"{number}.log" for number in numbers}
             self._run.messages.add(logs, failed=failed)

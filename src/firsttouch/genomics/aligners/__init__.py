@@ -30,7 +30,7 @@ from firsttouch.tools import run_tool
 # ----------------------------------------------------------------------
 # The TOML file of an aligner, and the placeholders of its argv templates
 
-#: What all scenarios have in common: every alignment, or what :func:`firsttouch.genomics.sam.unambiguous_fields`
+#: The fields that scenarios share: all, or the ones that :func:`firsttouch.genomics.sam.unambiguous_fields`
 #: keeps, or the scores only.
 Same = Literal["exact", "settled", "scored"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -117,7 +117,7 @@ def _with_base(
 ) -> tuple[documents.ParsedFile, dict[str, str]]:
     """Return *document* with what it inherits, and the name of the file that has each table.
 
-    *names* are those of the files on the way to it, the last one its own.
+    *names* are the files on the way to it, the last one its own.
     """
     own, base = document.data, document.data.get("base")
     places = dict.fromkeys(own, names[-1])
@@ -241,7 +241,7 @@ class Aligner(Struct, frozen=True):
 
     *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
     suffixes of the index files; an index with 64-bit offsets adds *index_large* (empty: there is only one kind).
-    *with_reference*: the index's prefix is the FASTA file, beside which the program writes the index files.
+    *with_reference*: the index's prefix is the FASTA file, and the program writes the index files next to it.
     With the words *index_mapped*, in place of the word *index_replaced* if a command has that, the program maps
     these files. *index_loaded* is the argv that loads an index into /dev/shm, where the program finds and maps it.
     *index_parts*: an index may have several parts, see :meth:`check_header`.
@@ -251,7 +251,7 @@ class Aligner(Struct, frozen=True):
     *in_order*: the output keeps the order of the input with any number of threads. The
     output depends on where batches begin by the rule *batch* (without conditions: it does not).
     *instance_bytes* and *thread_bytes* are the memory of an instance and of each of its threads in addition to
-    the index, which takes *index_times* the size of its files, and *batch_base_bytes* that of each base of a
+    the index, which takes *index_times* the size of its files, and *batch_base_bytes* the memory of each base of a
     batch. *command* is how users call it, or the aligner *command_of* with the same options. *own* are options
     of the user (:func:`firsttouch.genomics.command_line.with_options`), and *whole* is why
     these allow one instance only (empty: any number).
