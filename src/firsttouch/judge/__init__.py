@@ -6,8 +6,8 @@ In: measurements of hosts and the references of a system. Out: the verdict of ea
 - ``levels``: the losses of parts by session, and the one change detector
 - ``questions``, ``part_judge``: is a part unlike its siblings, or unlike itself? Updates and groups of hosts
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
-- ``expectation``: what the parts of one host should reach, by its modules, its processor and ratios inside it
-- ``processor_shares``: what reads reach on a processor, learnt from hosts
+- ``expectation``: the level that parts of one host should reach, by its modules, processor and inner ratios
+- ``processor_shares``: the shares that reads reach on a processor, learnt from hosts
 - ``event_limits``, ``common_loss``: counts of events, and a loss that most hosts share
 - ``findings``: the result, one table that pages and exports read
 - ``causes``, ``drift``: the causes of bad verdicts by causes.toml, and the configurations that explain them

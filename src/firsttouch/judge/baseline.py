@@ -83,7 +83,7 @@ class Baseline(Struct, frozen=True):
 
 
 def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS) -> Baseline:
-    """Learn references from *samples*: what good hosts reach now, with a tolerance of *loss* (a fraction) or more.
+    """Learn references from *samples*: the levels of good hosts, with a tolerance of *loss* (a fraction) or more.
 
     *system* is without earlier learnt references. Its own references stay: no other is learnt for their cases.
     """
@@ -119,7 +119,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS
 def _reached(
     case: Case, places: Ints, fleet: Fleet, names: Sequence[str], wanted: tuple[int, float]
 ) -> tuple[Learnt, dict[str, float]] | str:
-    """Return the reference of a *case*, and the hosts that it leaves out; or why nothing was learnt.
+    """Return the reference of a *case* and the hosts that it leaves out, or the reason for the lack of one.
 
     *places* are those in the *fleet* of what was measured of the case; *wanted* are the number of references and
     the loss that each should detect.

@@ -31,7 +31,7 @@ _NAMED, _FEW_NAMED = 16, 4
 #: The part of a core that a slow chain of it shows (:mod:`firsttouch.benchmarks.cores`). A slow clock slows all
 #: chains, and slow caches those behind them.
 _CORES = {"registers": "clock", "l1": "caches", "l2": "caches", "memory": "memory"}
-#: What the text of a rule may state.
+#: The values that the text of a rule may state.
 _FIELDS = ("parts", "loss", "setting", "cases", "count", "expected", "which", "modules", "pus", "by")
 
 
@@ -60,10 +60,10 @@ class Rule(FileTable, frozen=True):
     setting: str = ""
     at_least: float = -math.inf
     below: float = math.inf
-    #: The number of NUMA nodes or PUs beside that of the system's facts.
+    #: The number of NUMA nodes or PUs next to the number in the system's facts.
     count: Literal["", "numa_nodes", "pus"] = ""
     is_: Literal["fewer", "more", "one", "halved"] = "fewer"
-    #: Memory modules unlike those of the siblings, and slow PUs by the first part of the core that is slow.
+    #: Memory modules unlike the modules of the siblings, and slow PUs by the first part of the core that is slow.
     modules: Literal["", "absent", "different"] = ""
     slow_pus: Literal["", "clock", "caches", "memory"] = ""
     #: The cause is not named if one of these is.
@@ -103,7 +103,7 @@ class Symptoms(Struct, frozen=True, dict=True):
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
-    """Return the rules of causes.toml, in their order; those of a site's file come last."""
+    """Return the rules of causes.toml, in their order; the rules of a site's file come last."""
     return tuple(itertools.chain.from_iterable(documents.tables("causes.toml", parse)))
 
 
@@ -274,7 +274,7 @@ def _absent(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
 
 
 def _different(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
-    """Return which slots have other modules than those of the siblings."""
+    """Return which slots have other modules than the same slots of the siblings."""
     by_module = by_key(deviations, lambda d: (without_channel(d.value), without_channel(d.golden)))
     siblings = f"on {min(d.siblings for d in deviations)} siblings"
     return "; ".join(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from firsttouch.records.groups import Floats
 from firsttouch.records.samples_table import SamplesTable
 
-#: Fewer hosts that lose alike may be a coincidence.
+#: Fewer hosts with a similar loss may be a coincidence.
 FEWEST_ALIKE = 3
 #: A loss is similar to the median of its metric if it differs by less than this part of it.
 _SIMILAR = 0.5
@@ -39,7 +39,7 @@ class CommonLoss(Struct, frozen=True):
 def common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) -> CommonLoss | None:
     """Return the loss that most hosts share in some bad *groups* of the *table*, None if there is none.
 
-    A metric is common if more than half of the hosts that have it are bad in it. A host loses alike if at least
+    A metric is common if more than half of the hosts that have it are bad in it. A host shares a loss if at least
     half of its bad metrics are common ones with a similar loss: within half of the median of that metric.
     """
     hosts = len(table.hosts)

@@ -37,7 +37,7 @@ Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
 #: In order of urgency.
 ORDER: Sequence[Word] = ("worse", "changed", "better", "undecided", "unchanged")
 CONFIDENCE = 0.99
-#: Smaller changes of many hosts are not named, however certain. Those of fewer hosts must be larger, because the
+#: Smaller changes of many hosts are not named, however certain. Changes of fewer hosts must be larger, because the
 #: sessions of a host differ by nature: :data:`LEAST_LOSS` for one host.
 NEGLIGIBLE = 0.005
 #: The most degrees of freedom with which the noise of all cases of a metric adds to the noise of one case, and
@@ -103,9 +103,9 @@ class Comparison(Struct, frozen=True):
 class _Side(Struct, frozen=True):
     """A case in a campaign: the *level* of each host (NaN: none), and how often it was measured.
 
-    The level is a loss, or a value that is read or counted. *variance* is that of sessions (NaN: a host has only
-    one), *noise* that of a repetition (NaN: none was repeated), *steps* how many differences of repetitions show
-    it. *is_busy* marks the hosts that were measured only while other processes used them.
+    The level is a loss, or a value that is read or counted. *variance* is between sessions (NaN: a host has only
+    one), *noise* is within a repetition (NaN: none was repeated), *steps* is the number of differences that
+    show it. *is_busy* marks the hosts that were measured only while other processes used them.
     """
 
     level: Floats

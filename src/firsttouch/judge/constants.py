@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import Final
 
 # ----------------------------------------------------------------------
-# Policies: what an admin wants of a verdict
+# Policies: the demands of an admin on a verdict
 
 #: The share of validations in which a good host fails, and in which it is suspect.
 FAIL_TAIL: Final = 4e-4
 SUSPECT_TAIL: Final = 4e-3
 #: A smaller loss never blames a host: good hosts differ by as much for years.
 LEAST_LOSS: Final = 0.025
-#: A smaller loss since a stable period fails nobody: boots and exchanged parts change as much.
+#: A smaller loss since a stable period never fails a host: boots and exchanged parts change as much.
 LEAST_OWN_LOSS: Final = 0.04
 #: A host that seems to lose this much does not pass while its limit is too wide to tell.
 DOUBTFUL_LOSS: Final = 0.05
@@ -23,7 +23,7 @@ PASS_SIGHT: Final = 0.2
 FEWEST_HOSTS: Final = 4
 #: Sessions of a stable period, and of a bad one after it: a single bad session may be a disturbance.
 STABLE_SESSIONS, BAD_SESSIONS = 5, 2
-#: A loss since a stable period of so many of its limits fails in its first session.
+#: A loss since a stable period of this multiple of its limit fails in its first session.
 SUDDEN_LIMITS: Final = 2.0
 #: Hosts that change together: their number, and their share of all hosts.
 UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
@@ -54,11 +54,11 @@ DETECTED: Final = 1.645
 CHANGE_TAIL: Final = 1e-3
 #: No noise is known to be less than this.
 LEAST_NOISE: Final = 5e-4
-#: Two groups of hosts are as many deviations of their members apart.
+#: Two groups of hosts are this number of deviations of their members apart.
 GROUPS_APART: Final = 4.0
 
 # ----------------------------------------------------------------------
-# What measured fleets show
+# Observations on measured fleets
 
 #: The spread of good hosts as a prior, with its degrees of freedom: about 1 % in memory rates
 #: (bench/real_fleets.py), and up to 4 % for clocks (B. Acun et al., Variation among processors under Turbo Boost,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the configurations of hosts differ from each other, and how a host's configuration changed.
 
-The majority's value of each setting is the golden configuration. What differs on every host by its nature (the
-UUID of a root file system, addresses, the host's own name) is left out before values are compared.
+The majority's value of each setting is the golden configuration. Values that differ on every host by nature (the
+UUID of a root file system, addresses, the host's own name) are left out before the comparison.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ADDRESS = re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b")
 class Configuration(Struct, frozen=True):
     """The *settings* of a host at a *time* (ms since 1970); memory modules were read from *source*.
 
-    *changes* are those of all its settings until then, as text, with their times.
+    *changes* are the changes of all its settings until then, as text, with their times.
     """
 
     time: int
@@ -94,13 +94,13 @@ class Drift(Struct, frozen=True):
     def by_hosts(self) -> dict[tuple[str, ...], list[Deviation]]:
         """Return the deviations by the hosts that share them, the fewest hosts first.
 
-        Nothing tells apart the effects of settings that deviate on the same hosts.
+        The effects of settings that deviate on the same hosts cannot be told apart.
         """
         shared = by_key(self.deviations, lambda deviation: deviation.hosts)
         return dict(sorted(shared.items(), key=lambda item: (len(item[0]), [natural(host) for host in item[0]])))
 
     def modules(self, host: str, passes: Callable[[str], bool]) -> tuple[dict[str, str], list[Deviation]]:
-        """Return the usual memory modules by slot, and how those of a *host* deviate in these slots.
+        """Return the usual memory modules by slot, and the deviations of a *host* in these slots.
 
         Deviations that a host that *passes* shares are left out.
         """
@@ -128,7 +128,7 @@ def configured(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
 def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
     """Return the newest configuration of each host, since it was new; *source* as for :func:`configured`.
 
-    Changes of what :func:`comparable` leaves out are no changes.
+    Changes of values that :func:`comparable` leaves out are ignored.
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
@@ -143,7 +143,7 @@ def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
             changed = ((time, f"{name} {a} -> {b}") for name, (a, b) in apart.items())
             newest[host] = replace(now, changes=(*before.changes, *changed))
         else:
-            # What can be read only now, or could be read only before, is no change either.
+            # A value that can be read only now, or could be read only before, is not a change either.
             settings = {**_without_modules(before.settings), **now.settings}
             newest[host] = replace(before, settings=settings, source=now.source)
     return newest
@@ -153,7 +153,7 @@ def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
 def _read(text: str) -> tuple[Mapping[str, str], str]:
     """Return the settings in a record's parameters, and what memory modules were read from.
 
-    Values that are no texts are left out.
+    Values that are not texts are left out.
     """
     parameters = json.loads(text)
     settings, provenance = (parameters.get(name) for name in ("settings", "provenance"))
@@ -163,7 +163,7 @@ def _read(text: str) -> tuple[Mapping[str, str], str]:
 
 
 # ----------------------------------------------------------------------
-# What differs
+# Differences
 
 
 def comparable(host: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -194,7 +194,7 @@ def _without_modules(settings: Mapping[str, str]) -> dict[str, str]:
 def differences(host: str, old: Configuration, new: Configuration) -> dict[str, tuple[str, str]]:
     """Return the settings in which two configurations of a host differ, with both values.
 
-    A setting that cannot be read in either differs in nothing. A memory module may be absent, if both know the
+    A setting that cannot be read in either is not a difference. A memory module may be absent, if both know the
     modules from the same source.
     """
     a, b = comparable(host, old.settings), comparable(host, new.settings)

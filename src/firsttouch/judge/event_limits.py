@@ -4,7 +4,7 @@
 All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
 newest in which counters were read, so that a module that was replaced does not blame its host for ever. A slow
 core counts until it is measured again in the chain in which it was slow. Proofs, such as wrong answers, count
-until the host's parts are replaced. Those of invalid records prove nothing, but are not passed over: until a later
+until the host's parts are replaced. Invalid records prove neither state, but are not passed over: until a later
 session of their check, they make their case invalid.
 """
 
@@ -33,7 +33,7 @@ def limit_of(case: Case) -> Limit | None:
 
 
 def is_exact(case: Case) -> bool:
-    """Return whether values of a case are read or counted, so that one is as good as many."""
+    """Return whether values of a case are read or counted, so that one value is enough."""
     return case.exact or limit_of(case) is not None
 
 
@@ -56,7 +56,7 @@ class EventLimits:
             now = session == self._newest[host]
             np.minimum.at(begins, host[now], time[now])
             np.maximum.at(ends, host[now], time[now])
-        #: The hours of each host's newest session; a rate of a shorter session would be that of a moment.
+        #: The hours of each host's newest session; a rate of a shorter session would describe only a moment.
         self._hours: Floats = np.maximum(1.0, np.where(ends >= begins, ends - begins, 0.0) / _HOUR)
 
     def _newest_session(self, numbers: Iterable[int]) -> Ints:

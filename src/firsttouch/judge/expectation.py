@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of one host should reach, without references or other hosts.
+"""The level that parts of one host should reach, without references or other hosts.
 
 The bandwidth of a bank follows from its modules or its processor, and from the share of it that reads reach on
 such processors. Ratios inside the host need no source: equal banks, both directions of a link, and caches faster
@@ -49,7 +49,7 @@ _NO_CHANNELS = "give it references, as no rate follows from the channels of LPDD
 _AGAINST = "compare it with its earlier records: firsttouch check --against"
 _IDLE = "measure it again when the host is idle"
 _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong measurement or theory"
-#: What a bandwidth may exceed its theory by, as both are rounded.
+#: The excess of a bandwidth over its theory that is allowed, as both are rounded.
 _ROUNDING = 1.02
 #: The last level of caches that belong to one core.
 _OF_CORE = 2
@@ -97,7 +97,7 @@ class _Measured(Struct, frozen=True):
 
     @property
     def way(self) -> tuple[str, str, str]:
-        """What tells how it was measured, wherever that was."""
+        """The labels that identify how it was measured, wherever that was."""
         where = {"pu_nodes", "bank", "relation"}
         others = sorted((k, str(v)) for k, v in self.case.parameters.items() if k not in where)
         return self.case.check, self.case.metric, str(others)
@@ -114,7 +114,7 @@ def of_host(
 ) -> tuple[Expectation, ...]:
     """Return what the parts of a *host* (a number of *samples*) should reach.
 
-    *values* are those of the groups of *samples* (NaN: none counts), *facts* those of the system if it is known,
+    *values* belong to the groups of *samples* (NaN: none counts), *facts* to the system if it is known,
     and *settings* the host's configuration. Without *ratios*, parts of a host are not compared with each other,
     because a fleet judges them better.
     """
@@ -129,7 +129,7 @@ def of_host(
 
 
 def processor_name(settings: Mapping[str, str]) -> str:
-    """Return the name by which files of processors describe that of a host with these *settings*."""
+    """Return the name by which files of processors describe the processor of a host with these *settings*."""
     return f"{settings.get('cpu.model', '')}, {settings.get('board.vendor', '')}"
 
 
@@ -180,7 +180,7 @@ class _Host:
         self._packages = max(len(self._banks) / self._nodes, 1.0)
 
     def expectations(self, *, ratios: bool) -> Iterator[Expectation]:
-        """Yield those from sources, then those from ratios. What others disturbed is not low."""
+        """Yield the expectations from sources, then from ratios. Values that others disturbed are not low."""
         for expected, measured in itertools.chain(self._from_sources(), self._from_ratios() if ratios else ()):
             disturbed = expected.answer == "low" and not any(m.is_calm for m in measured) and bool(measured)
             yield replace(expected, answer="unknown", needs=_IDLE) if disturbed else expected

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The number of the reference that decided: the system's, the fleet's, or none.
 SYSTEM, FLEET, NONE = range(3)
-#: What decided a row, in words, by its number.
+#: The question that decided a row, in words, by its number.
 DECIDERS = ("system", "fleet", "none")
-#: A metric is overdue if most siblings have measured it so many usual intervals between sessions later.
+#: A metric is overdue if most siblings have measured it this number of usual session intervals later.
 _MISSED = 3
 _DAY = 86_400_000
 _ABSENT, _OVERDUE = "other hosts were judged by it", "last measured on {}, other hosts still are"
@@ -86,9 +86,9 @@ class Findings(Struct, frozen=True, dict=True):
 
     samples: SamplesTable
     system: System | Undescribed
-    #: What was judged of each part in each session.
+    #: The metrics of each part that each session judged.
     fleet: Fleet
-    #: By host: what should have been measured and was not, with the reason.
+    #: By host: the measurements that are missing, with the reason.
     missing: Mapping[str, Sequence[str]]
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.
     configurations: Callable[[], Mapping[str, Configuration]]
@@ -98,7 +98,7 @@ class Findings(Struct, frozen=True, dict=True):
     wanted: Bools
     #: By repetition: whether it counts.
     counts_now: Bools
-    #: By the number of the case: the reference of the system and that of the fleet.
+    #: By the number of the case: the references of the system and of the fleet.
     references: list[tuple[Reference | None, Reference | None]]
     #: By the number of the host: findings about parts, and the parts of which too small losses would not be seen.
     parts: dict[int, list[PartFinding]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Findings(Struct, frozen=True, dict=True):
         missing: Mapping[str, Sequence[str]],
         configurations: Callable[[], Mapping[str, Configuration]],
     ) -> Findings:
-        """Return findings in which every row passes and nothing decided."""
+        """Return findings in which every row passes and no question decided."""
         count = len(samples.counts)
         words, by = np.full(count, PASS, dtype=np.uint8), np.full(count, NONE, dtype=np.uint8)
         columns = words, by, np.zeros(count, dtype=np.bool_), samples.valid.copy()
@@ -242,7 +242,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def hosts(self) -> list[str]:
-        """All hosts by name: those with repetitions, and those of which something is missing."""
+        """All hosts by name: the ones with repetitions, and the ones with missing measurements."""
         return sorted({*self.samples.hosts, *self.missing})
 
     @cached_property
@@ -252,7 +252,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """The number of groups of each host by word; the last column counts those that nothing judges."""
+        """The number of groups of each host by word; the last column is the number of unjudged groups."""
         unjudged = (self.by == NONE) & (self.words == PASS)
         column = np.where(unjudged, np.uint8(len(ORDER)), self.words)
         width = len(ORDER) + 1
@@ -276,7 +276,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def _quiet(self) -> Bools:
-        """Which groups are of events that did not happen, or not too often: they count as no metric."""
+        """Which groups are of events that did not happen, or not too often: they are not included as metrics."""
         quiet: Bools = (self.by == NONE) & self._of_events[self.samples.case]
         return quiet
 
@@ -351,7 +351,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def _case_values(self) -> Floats:
-        """What the :meth:`reference` of each case expects; NaN if there is none, or no change can be stated."""
+        """The level that the :meth:`reference` of each case expects; NaN if it is unknown or states no changes."""
         references = map(self.reference, range(len(self.samples.cases)))
         values = np.array([reference.value if reference else np.nan for reference in references], dtype=float)
         return np.where((values > 0) & ~self._of_events, values, np.nan)
@@ -495,7 +495,7 @@ class Findings(Struct, frozen=True, dict=True):
         return [self.samples.cases[number] for number in np.flatnonzero(lacking).tolist()]
 
     def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
-        """Yield the finding of each group; its reference is None if nothing judges it."""
+        """Yield the finding of each group; its reference is None if the group is not judged."""
         samples = self.samples
         groups = groups[~self._quiet[groups]]
         columns = samples.case, self.by, self.words, self.value

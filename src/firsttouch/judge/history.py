@@ -92,7 +92,7 @@ class Change(Struct, frozen=True):
 
 
 def changes(findings: Findings, configurations: Mapping[str, Configuration] | None = None) -> list[Change]:
-    """Return the changes of the parts of all hosts: those of many hosts first, then the newest first.
+    """Return the changes of the parts of all hosts: changes of many hosts first, then the newest first.
 
     *configurations* are the newest ones of hosts, with their changes.
     """
@@ -178,9 +178,9 @@ def _change(samples: SamplesTable, sessions: Sessions, part: Series, steps: pl.D
 
 
 def _of_parts(listed: Iterable[Change]) -> list[Change]:
-    """Return one change, the surest, for all parts that changed on the same hosts, at the same time and alike.
+    """Return one change, the surest, for all parts that changed equally on the same hosts at the same time.
 
-    What a single host changed by less than an update that includes it belongs to the update.
+    A change of a single host that is smaller than an update that includes it belongs to the update.
     """
     events: dict[tuple[str, bool], list[tuple[Change, list[str]]]] = defaultdict(list)
     for change in sorted(listed, key=lambda c: (len(c.hosts) == 1, -c.strength)):

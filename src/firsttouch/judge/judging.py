@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from firsttouch.systems.definition import System, Undescribed
 
 
-#: What the questions of a part compare it with, in words, by their numbers; and the one that references answer.
+#: The comparisons that the questions of a part make, in words, by their numbers; and the one of references.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
 #: In larger fleets, the siblings of a host show more than what processors of its model reach, and 7 ms of each
@@ -105,7 +105,7 @@ def judged(
 
 
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
-    """Fill in what the parts of each host should reach. A low one is suspect, and fails nobody."""
+    """Fill in what the parts of each host should reach. A low part is suspect, and never fails a host."""
     samples, configurations = findings.samples, findings.newest_configurations
     # The facts of the system local were drafted from a host that reads the records.
     facts = None if findings.system.name == LOCAL else findings.system.facts
@@ -134,11 +134,11 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
             loss, limit = float(answer.loss[host]), float(answer.limit[host])
             if math.isfinite(loss):
                 word = FAIL if loss > limit else SUSPECT if loss > answer.unusual[host] else PASS
-                # What another part, an update or a single repetition explains is no fail.
+                # A change that another part, an update or a single repetition explains is not a fail.
                 word = min(word, int(judged.words[host]))
                 finding = _finding(findings, judged, host, question, loss, limit, word)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
-    # What references, two groups, or a single session decided is told by the finding.
+    # The finding names a decision of references, two groups, or a single session.
     answers |= {(f.part, f.kind, f.question): f for f in findings.parts.get(host, ())}
     return [*answers.values()]
 
@@ -153,14 +153,14 @@ class _Judging:
         self._sight = as_logarithm(self._system.sight or PASS_SIGHT)
 
     def exact_values(self) -> None:
-        """Judge what is counted or read: one value is as good as many."""
+        """Judge values that are counted or read: one value is enough."""
         events = event_limits.EventLimits(self._samples)
         for number, case in enumerate(self._samples.cases):
             if limit := event_limits.limit_of(case):
                 groups = self._samples.groups(number)
                 words, now = events.judge(number, limit)
                 self._findings.words[groups] = words
-                # A count of zero proves nothing: only an exceeded limit sets *by*.
+                # A count of zero is not a proof: only an exceeded limit sets *by*.
                 self._findings.by[groups][words > PASS] = SYSTEM
                 self._findings.counts_now[self._samples.rows_of(groups)] = now
                 self._findings.references[number] = event_limits.reference(case, limit), None
@@ -168,7 +168,7 @@ class _Judging:
                 self._exact(number)
 
     # ------------------------------------------------------------------
-    # Exact values: read from the host, one is as good as many
+    # Exact values: read from the host, one value is enough
 
     def _exact(self, number: int) -> None:
         samples, case = self._samples, self._samples.cases[number]
@@ -229,12 +229,12 @@ class _Judging:
             self._together(judged, excess, errors)
             self._part_findings(judged)
         if not self._is_fleet and not (findings.by != NONE).any():
-            findings.blind.clear()  # nothing was judged at all
+            findings.blind.clear()  # no group was judged
         findings.divided.extend(_divided(fleet, self._samples))
         findings.updates.extend(_updates(fleet, findings))
 
     def _count_now(self, number: int, judged: Judged) -> None:
-        """Mark the repetitions that count: those of sessions since the last change, calm ones if there are any."""
+        """Mark the repetitions to use: the ones of sessions since the last change, calm ones if there are any."""
         samples = self._samples
         groups = samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
@@ -290,7 +290,7 @@ class _Judging:
             self._findings.wanted[groups] = open_ & helps[host] | (words == INVALID)
 
     # ------------------------------------------------------------------
-    # What was promised
+    # Promised levels
 
     def _case_by_reference(self, number: int, place: int, excess: Floats, errors: Floats) -> None:
         """Judge a case by the system's reference; note by how much it exceeds the tolerance, and the error."""
@@ -308,7 +308,7 @@ class _Judging:
         if reference is not None:
             by[may_judge & (words == PASS)] = SYSTEM
         values, now = samples.value[rows], self._findings.counts_now[rows]
-        # What the newest session alone shows, older good sessions do not hide.
+        # Older good sessions do not hide a fault that only the newest session shows.
         session, is_outside = samples.sessions_of_rows[rows], out_of_limits(values, case.better, stated)[0]
         newest = now & (session == np.repeat(session[begins + counts - 1], counts))
         of_newest = group_sums(newest, begins)
@@ -324,7 +324,7 @@ class _Judging:
             outside = group_sums(now & is_outside, begins)
             logs = np.where(now, np.log(np.maximum(values, 1e-300)), 0.0)
             squares = np.add.reduceat(logs**2, begins) - np.add.reduceat(logs, begins) ** 2 / n
-            # The noise of a repetition: that of the reference or the prior, with what the host shows.
+            # The noise of a repetition: from the reference or the prior, with the spread of the host.
             freedom = PRIOR_FREEDOM + np.maximum(n - 1, 0)
             prior = PRIOR_FREEDOM * (stated.error or PRIOR_NOISE) ** 2
             error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
@@ -441,7 +441,7 @@ def _finding(  # noqa: PLR0917
 
 
 def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
-    """Return the groups of hosts that parts show, those of most parts first."""
+    """Return the groups of hosts that parts show, groups of most parts first."""
     pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[float, str]]] = {}
     for judged in fleet.series:
         if judged.groups is not None:
@@ -456,7 +456,7 @@ def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
 
 
 def _updates(fleet: Fleet, findings: Findings) -> Iterator[str]:
-    """Yield a line for each update: what many parts of the same hosts lost at the same time is one."""
+    """Yield a line for each update: losses of many parts of the same hosts at the same time are one update."""
     samples, time, around = findings.samples, fleet.sessions.time, fleet.sessions.interval
     changed = [(update, judged.series) for judged in fleet.series for update in judged.prepared.updates]
     events: list[tuple[Update, Series, set[int], list[Series]]] = []

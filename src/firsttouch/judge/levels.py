@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts reach: the losses of each series of a part by session, and the newest stretch without a change.
+"""The levels of hosts: the losses of each series of a part by session, and the newest stretch without a change.
 
 A loss is a logarithm, above 0 if a value is worse than usual. The steps, each a few array operations:
 
@@ -38,8 +38,8 @@ _FEW_VALUES = 4096
 class Sessions(Struct, frozen=True, dict=True):
     """All sessions of all hosts, by host and time: *host* numbers, *time* (ms since 1970).
 
-    *number* is that of the table for each, *begins* the first one of each host, *current* whether the host had its
-    present parts.
+    *number* is the number of the table for each, *begins* the first one of each host, *current* whether the host
+    had its present parts.
     """
 
     number: Ints
@@ -79,7 +79,7 @@ class Sessions(Struct, frozen=True, dict=True):
 class CaseLosses(Struct, frozen=True):
     """The sessions of one case: places in *session*, the *loss* of each, its repetitions and disturbed ones.
 
-    *noise* is the standard deviation of a repetition (NaN: none was repeated), *step* that of rounded values.
+    *noise* is the standard deviation of a repetition (NaN: none was repeated), *step* the step of rounded values.
     """
 
     session: Ints
@@ -133,7 +133,7 @@ def _trimmed_deviation(sizes: Floats) -> float:
 class SeriesLosses(Struct, frozen=True):
     """The losses of a series in each session (NaN: not measured).
 
-    *cases* has a row per case, *loss* is their mean, *variance* that of the noise of repetitions in it,
+    *cases* has a row per case, *loss* is their mean, *variance* comes from the noise of repetitions in it,
     *repetitions* how often the cases were measured (their mean). *spread* is the standard deviation between cases
     of a host beyond what they all lose, *step* what rounded values cannot tell apart.
     """
@@ -148,7 +148,7 @@ class SeriesLosses(Struct, frozen=True):
 
 
 def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLosses:
-    """Return the losses of a series from those of its *cases*."""
+    """Return the losses of a series from the losses of its *cases*."""
     size = len(sessions.number)
     rows = np.full((len(cases), size), np.nan, dtype=np.float32)
     counts, noise = np.zeros(size), np.zeros(size)
@@ -195,9 +195,9 @@ def mean_of_hosts(values: NDArray[np.floating], counted: Bools, sessions: Sessio
 
 
 def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
-    """Return the standard deviation of the rows of a column about what they share; *counts* are those of a column.
+    """Return the standard deviation of the rows of a column about their common value; *counts* belong to a column.
 
-    The median of the variances is that of a chi-square variable (E. B. Wilson and M. M. Hilferty, 1931), and few
+    The median of the variances equals the median of a chi-square variable (Wilson and Hilferty, 1931), and few
     bad columns do not move it.
     """
     several = np.flatnonzero(counts > 1)
@@ -342,7 +342,7 @@ def _divided(rows: Floats, noise: Floats, freedom: float, least: int) -> Bools:
     """Return the first sessions of the stretches of *rows*, a mask of the same shape."""
     begins = np.zeros(rows.shape, dtype=np.bool_)
     begins[:, 0] = True
-    # A single disturbed session is no change, the newest one included.
+    # A single disturbed session is not a change, the newest one included.
     place = np.clip(np.arange(rows.shape[1]) - 1, 0, rows.shape[1] - 3)
     middle = medians(rows[:, place[:, None] + np.arange(3)])
     # The parts to divide, by their size: their rows and where they begin.

@@ -423,7 +423,7 @@ def _intermittent(
     losses = loss[measured] - usual[host]
     bad = np.bincount(host[losses > clear], minlength=sessions.hosts)
     result: dict[int, tuple[float, float, str]] = {}
-    # What most hosts have is no fault of one.
+    # A property that most hosts have is not a fault of one.
     often = INTERMITTENT_SESSIONS * (1 + float(np.median(bad[counts > 0])))
     for number in np.flatnonzero((bad >= often) & (words < SUSPECT)).tolist():
         of_host = losses[host == number]
@@ -460,7 +460,7 @@ def _explain(judged: Sequence[Judged]) -> None:
             loss, _ = effect.answer(host)
             if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
                 effect.words[host] = PASS
-    # All of a name: named if most of its parts are bad alike, and else the single ones.
+    # All parts of a name: named if most of them are equally bad, and else the single ones.
     for j in judged:
         if not j.series.is_together:
             continue
@@ -479,7 +479,7 @@ def _judge_alone(fleet: Fleet) -> None:
         cases = len(judged.series.cases)
         if cases == 1:
             continue
-        # What all cases share is taken off by their plain mean: it has no tails that the others do not have.
+        # The common loss of all cases is removed by their plain mean: it has no tails that the others do not have.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             shared = np.nanmean(case_levels[np.searchsorted(numbers, judged.series.cases)], axis=0)

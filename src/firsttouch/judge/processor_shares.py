@@ -25,7 +25,7 @@ from firsttouch.systems import processors
 from firsttouch.systems.processors import Family, Model, PackageMemory, ReadShare
 from firsttouch.units import percent
 
-#: A share that is so much smaller than what was known may be that of hosts which are all slow.
+#: A share this much smaller than the known share may come from hosts which are all slow.
 _LESS = SHARE_TOLERANCES["model"]
 
 

@@ -37,7 +37,7 @@ from firsttouch.records.groups import Bools, Floats, Ints
 
 
 class Spread(Struct, frozen=True):
-    """What *good* hosts (a mask) reach: their *centre*, and their *deviation* with its degrees of *freedom*."""
+    """The level of *good* hosts (a mask): its *centre*, and its *deviation* with the degrees of *freedom*."""
 
     centre: float
     deviation: float
@@ -178,9 +178,9 @@ def waves(times: Ints, interval: float) -> list[Ints]:
 def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
     """Return the hosts that changed together, at once or in waves, by about the same amount in one direction.
 
-    *changes* are those of each host since the stretch before its newest one (NaN: none). Hosts are an update if
-    they are many, or if a few lost exactly as much as each other. They were like the others before: a repair is no
-    update.
+    *changes* are the changes of each host since the stretch before its newest one (NaN: none). Hosts are an
+    update if they are many, or if a few lost exactly as much as each other. They were like the others before: a
+    repair is not an update.
     """
     result = []
     measured = np.flatnonzero(np.isfinite(timeline.level))
@@ -202,7 +202,7 @@ def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Up
             if len(members) < max(UPDATED_HOSTS, share * len(measured)):
                 continue
             before = float(np.median(timeline.level[members] - sizes))
-            # No update takes a fifth from some hosts and nothing from the others.
+            # An update does not take a fifth from some hosts and leave the others unchanged.
             is_fault = middle > as_logarithm(PASS_SIGHT) and len(members) <= MOST_BAD * len(measured)
             if abs(before - usual) < abs(middle) / 2 and not is_fault:
                 begin, end = (int(timeline.begin[members[i]]) for i in (0, -1))
@@ -302,7 +302,7 @@ def compared_with_siblings(  # noqa: PLR0917
 ) -> tuple[Answer, Spread | None, TwoGroups | None]:
     """Return how much worse each host is than its siblings.
 
-    *levels* are those of the hosts (NaN: not measured), *variances* what chance adds to each, *prior* is the
+    *levels* belong to the hosts (NaN: not measured), *variances* are what chance adds to each, *prior* is the
     deviation expected between good hosts with its degrees of freedom. *generation* marks the hosts of one of two
     generations, each of which is compared with its own where the generations differ.
     """

@@ -72,7 +72,7 @@ def student_as_normal(distance: Floats, freedom: Floats) -> Floats:
 def chance_of_change(distance: Floats, freedom: Floats, places: Floats | Ints | int) -> Floats:
     """Return an upper bound of the probability that chance makes a change in a stable series of values.
 
-    *distance* (0 or more) is that of both sides in standard deviations, which were learnt with some degrees of
+    *distance* (0 or more) is the distance of both sides in standard deviations, learnt with some degrees of
     *freedom*. The change is the clearest one at some *places*.
     """
     chance: Floats = np.minimum(normal_tails(student_as_normal(distance, freedom)) * places, 1.0)

@@ -22,16 +22,16 @@ from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
-#: What is said of a part by what it should reach.
+#: The words for a part by the level that it should reach.
 Answer = Literal["as expected", "low", "unknown"]
 #: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but
 #: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 #: Verdict -> exit status of a command and of a job.
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
-#: What is stated in place of the cause of a fail if no rule fits.
+#: The words in place of the cause of a fail if no rule fits.
 NO_CAUSE = "no known signature"
-#: What a part that is low is compared with.
+#: The things that a low part is compared with.
 EXPECTED = "expected"
 #: A verdict that sees losses of this fraction is not called blind.
 _SEEN = 0.06
@@ -49,12 +49,12 @@ Change = TypeVar("Change", float, Floats)
 
 
 def worst(words: Iterable[Word]) -> Word:
-    """Return the worst of some verdicts; undecided if there is none, as nothing was judged."""
+    """Return the worst of some verdicts; undecided without any, as nothing was judged."""
     return max(words, key=ORDER.index, default="undecided")
 
 
 def status(words: Iterable[Word], *, strict: bool = False) -> int:
-    """Return the exit status of the worst of some verdicts; with *strict*, undecided is no success either."""
+    """Return the exit status of the worst of some verdicts; with *strict*, undecided is a failure too."""
     word = worst(words)
     return STATUS["suspect"] if strict and word == "undecided" else STATUS[word]
 
@@ -70,7 +70,7 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
 
 
 class PartFinding(Struct, frozen=True):
-    """What one question says about a part of a host, by its metrics of one *kind*.
+    """The answer of one question about a part of a host, by its metrics of one *kind*.
 
     *loss* is what the part lost compared with *question* (its siblings, its own level, what was promised), *limit*
     the loss beyond which a good host is not, and *sight* the smallest loss that would have been seen (logarithms).
@@ -116,7 +116,7 @@ class PartFinding(Struct, frozen=True):
 
 
 class Expectation(Struct, frozen=True):
-    """What a *part* should reach in one *kind* of metric, and what it *reaches*, both in *unit* (NaN: unknown).
+    """The level that a *part* should reach in one *kind* of metric, and *reaches*, in *unit* (NaN: unknown).
 
     Beyond *limit* it is low. *basis* says what this rests on, *needs* what would make an unknown one known, and
     *theory* what the modules allow (NaN: they are not known).
@@ -171,7 +171,7 @@ class Expectation(Struct, frozen=True):
         }
 
     def finding(self) -> PartFinding:
-        """Return the finding that a low part is: suspect, as an expectation fails nobody."""
+        """Return the finding of a low part: suspect, as an expectation never fails a host."""
         loss = math.log(self.expected / self.reaches) * (-1 if self.kind == "latency" else 1)
         series = f"{self.part.split()[0]} {self.kind}"
         rests = (loss, math.inf, math.inf, 0, 0)
@@ -200,7 +200,7 @@ def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
 class Finding(Struct, frozen=True):
     """The verdict of one *case* of one host, and *why*.
 
-    *values* are those of the repetitions that count, oldest first, and *value* is their median, in the unit of the
+    *values* are the repetitions that are used, oldest first, and *value* is their median, in the unit of the
     case.
     """
 
@@ -281,7 +281,7 @@ class Divided(Struct, frozen=True):
 
 
 class HostVerdict(Struct, frozen=True, dict=True):
-    """The verdict of a *host*: the worst of its *findings*, those of its *parts* included.
+    """The verdict of a *host*: the worst of its *findings* and of the findings of its *parts*.
 
     A host never passes if something is missing, nothing was judged, or the comparison with the fleet sees too
     little.
@@ -292,7 +292,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
     findings: tuple[Finding, ...]
     #: The number of metrics without a reference.
     unjudged: int
-    #: What should have been measured and was not, with the reason.
+    #: The measurements that are missing, with the reason.
     missing: tuple[str, ...]
     #: The possible causes of a fail: those whose signatures the host has.
     causes: tuple[str, ...] = ()
@@ -306,7 +306,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
     sessions: int | None = None
     replaced: str = ""
     parts: tuple[PartFinding, ...] = ()
-    #: What parts should reach without references and other hosts.
+    #: The levels that parts should reach without references and other hosts.
     expected: tuple[Expectation, ...] = ()
 
     @property
@@ -334,7 +334,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
 
     @cached_property
     def findings_evidence(self) -> list[str]:
-        """What is not a pass, the worst and surest first, and what is missing."""
+        """The findings that are not a pass, the worst and surest first, and the missing measurements."""
         lines = [f"{word}: {text}" for word, text in self.bad]
         if self._is_blind:
             lines.append(f"undecided: {blind_text(self.blind)}")
@@ -345,7 +345,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
                 lines.append(f"undecided: {stated.text()}")
             if stated is None or stated.answer == "unknown":
                 lines.append(_NOTHING.format(system=self.system, unjudged=self.unjudged))
-        # What is missing for one reason is one line.
+        # Measurements that are missing for one reason share a line.
         for reason, texts in by_key(self.missing, lambda text: text.rpartition(": ")[2]).items():
             names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
             lines.append(f"missing: {first_of(names, 1)}: {reason}" if all(names) else f"missing: {reason}")
