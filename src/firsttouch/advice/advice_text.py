@@ -47,7 +47,7 @@ def reason(advice: Advice, number: int) -> str:
 
 
 def header() -> dict[str, Any]:
-    """Return the first keys of a document; host, system, partition and time are those of a new record."""
+    """Return the first keys of a document; host, system, partition and time are as in a new record."""
     names = ("host", "system", "partition", "time")
     now = {f.name: f.default_factory() for f in fields(Record) if f.name in names and callable(f.default_factory)}
     return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **now}
@@ -62,7 +62,7 @@ def document(
     """Return the JSON object of an advice.
 
     *default* is the number of the default run, *infeasible* has names and reasons of scenarios that were not
-    planned, *refused* those of memory options that this host does not support. Scenarios with memory options are
+    planned, *refused* the memory options that this host does not support. Scenarios with memory options are
     listed if they were tried.
     """
     belief = advice.belief
@@ -124,7 +124,7 @@ def option_rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each memory option: its trials, and what it brought or why it was not tried.
 
-    *options* are those of each scenario, *trials* their numbers of trials, and *reasons* why some have none.
+    *options* are the options of each scenario, *trials* the numbers of trials, *reasons* why some have none.
     *refused* are options that this host does not support.
     """
     rows = []
@@ -137,7 +137,7 @@ def option_rows(
         if name in refused:
             state, reason = "refused", refused[name]
         elif not tried and all(i in reasons for i in users):
-            # That of the option alone, without an allocator.
+            # The effect of the option alone, without an allocator.
             state, reason = "dropped", reasons[min(users, key=lambda i: len(options[i]))]
         rows.append(
             {
@@ -154,7 +154,7 @@ def option_rows(
 def option_gain(belief: Belief, options: Sequence[Sequence[str]], name: str) -> dict[str, float] | None:
     """Return how many times as fast the best scenario with an option is as the best without; None if untried.
 
-    Only tried scenarios count. *options* are those of each scenario.
+    Only tried scenarios are included. *options* are the options of each scenario.
     """
     groups = [
         [i for i, names in enumerate(options) if belief.tried[i] and (name in names) == has]

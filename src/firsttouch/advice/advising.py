@@ -35,7 +35,7 @@ Document = dict[str, Any]
 
 
 class Choices(Struct, frozen=True):
-    """What is tried: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
+    """What to try: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
 
     With *share_host*, other runs on this host are not waited for.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an aligner aligns, as a user states it: a dataset, or an index and read files."""
+"""The input of an aligner, as a user states it: a dataset, or an index and read files."""
 
 from __future__ import annotations
 

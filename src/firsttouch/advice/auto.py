@@ -29,19 +29,19 @@ from firsttouch.scenarios.memory_options import Kind, combinations, of_aligners,
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
-#: The first reads, which trials take samples of: this part of the budget, more than a trial takes, and at most so
-#: many bytes of text.
+#: The first reads, which trials take samples of: this part of the budget, more than a trial takes, and at most
+#: this number of bytes of text.
 _HEAD, _MOST_TEXT = 1 / 3, 2**30
-#: They are written in pieces of about so many bytes.
+#: They are written in pieces of about this number of bytes.
 _PIECE = 2**20
-#: A byte of a compressed file has at most so many bases.
+#: A byte of a compressed file has at most this number of bases.
 _MOST_BASES = 4
-#: About so many bases are in a byte of a file: in FASTQ text, and in any compressed format.
+#: The approximate number of bases in a byte of a file: in FASTQ text, and in any compressed format.
 _TEXT_BASES, _PACKED_BASES = 0.45, 2.0
 
 
 class ChosenScenario(Struct, frozen=True):
-    """The *scenario* to run, and in words why. *advised*: it is that of saved advice or of trials."""
+    """The *scenario* to run, and in words why. *advised*: saved advice or trials chose it."""
 
     scenario: Scenario
     reason: str
@@ -49,11 +49,11 @@ class ChosenScenario(Struct, frozen=True):
 
 
 class Auto(Struct, frozen=True, dict=True):
-    """What is needed to choose the scenario of a user's *command* among those of *planned* on *host*.
+    """The input for choosing the scenario of a user's *command* among the *planned* ones on *host*.
 
     Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.
     *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
-    trials (None: TMPDIR), *clock* that of the budget. Raises BadInput if *planned* has no scenario without a
+    trials (None: TMPDIR), *clock* measures the budget. Raises BadInput if *planned* has no scenario without a
     policy.
     """
 

@@ -33,7 +33,7 @@ from firsttouch.scenarios.placement import Scenario
 
 #: A scenario is dropped after this many runs whose placement did not hold.
 CHANCES = 2
-#: So many scenarios stay in a round after the first one, beside the default run.
+#: This number of scenarios stays in a round after the first one, in addition to the default run.
 KEPT = 3
 #: Relative standard deviation of a whole run before any is repeated, and how many repeats this guess is worth.
 #: Whole runs vary less than trials of a second.
@@ -45,7 +45,7 @@ class ProgramComparison(Struct):
 
     *best* is the number of the recommended one. *clear*: it costs less than the default run at a level of 90 %.
     *dropped* has the reason if a scenario has no cost, *needless* why one with memory options needs none. *memory*
-    is that of each scenario's last valid run, and *runs* counts all runs.
+    belongs to each scenario's last valid run, and *runs* counts all runs.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -155,7 +155,7 @@ class _Rounds:
             self._round(first, 0, rounds)
         for turn in range(1, rounds):
             self._round(self._promising(), turn, rounds)
-        # The best of many is partly lucky, so it must stand further runs beside the default run.
+        # The best of many is partly lucky, so it must stand further runs next to the default run.
         confirmed = self.usual
         for turn in range(rounds, 2 * rounds):
             best = self._best()

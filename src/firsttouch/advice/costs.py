@@ -33,8 +33,8 @@ FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales per
 #: Standard deviations of what the features do not explain: the effect that scenarios with the same policy share,
 #: the effect of the same number of instances, and a scenario's own effect.
 SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
-#: Mean and standard deviation of the effect of each memory option, by kind. The deviation is that of what others
-#: measured, so a bad trial does not exclude an option.
+#: Mean and standard deviation of the effect of each memory option, by kind. The deviation comes from others'
+#: measurements, so a bad trial does not exclude an option.
 OPTION: dict[Kind, tuple[float, float]] = {"pages": (0.0, 0.10), "allocator": (0.0, 0.10), "index": (0.0, 0.15)}
 #: Standard deviations of the effect that equal combinations of several options share (an allocator asks for huge
 #: pages in its own way), and of the own effect of a scenario with options.
@@ -172,7 +172,7 @@ def index_banks(host: Topology, index_bytes: int) -> float:
 def default(scenarios: Sequence[Scenario]) -> int:
     """Return the number of the default run: one instance with the most threads, without policy and memory options.
 
-    Raises BadInput if there is none.
+    Raises BadInput without one.
     """
     plain = (not s.placements[0].numactl and not s.options for s in scenarios)
     single = [i for i, (s, usual) in enumerate(zip(scenarios, plain, strict=True)) if usual and s.instances == 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs show about memory options: which ones cannot matter for a program, and which ones never hold."""
+"""The evidence of runs on memory options: which ones cannot matter for a program, and which ones never hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firsttouch.scenarios.evidence import LEAST_MEMORY, wrong_memory
 from firsttouch.scenarios.memory_options import of_kind, option
 from firsttouch.units import format_bytes
 
-#: With this part of its memory in transparent huge pages, a program gains nothing by asking for them.
+#: With this part of its memory in transparent huge pages, a program does not gain by asking for them.
 _ALL_HUGE = 0.95
 #: All scenarios with an option that did not hold this many times are dropped.
 _CHANCES = 2
@@ -28,7 +28,7 @@ def same_pages(a: Sequence[str], b: Sequence[str], name: str) -> bool:
 def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> str:
     """Return why the options *names* cannot matter for a program with *memory*, or an empty string.
 
-    *memory* is that of a run with the options *run_with*. It tells about an option for the page size if it has
+    *memory* belongs to a run with the options *run_with*. It tells about an option for the page size if it has
     none. Where a program has no huge page, the kernel gives them on request only, and no allocator requests any.
     """
     asked = of_kind(names, "pages")
@@ -48,9 +48,9 @@ def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> s
 
 
 class OptionFindings:
-    """What runs showed about the memory options of scenarios, whose *sets* of options are numbered.
+    """The evidence of runs on the memory options of scenarios, whose *sets* of options are numbered.
 
-    *memory* is that of the last valid run of each scenario. *needless* has the reason why one without a valid run
+    *memory* belongs to the last valid run of each scenario. *needless* has the reason why one without a valid run
     needs none, and *failed* why one can have none, because an option did not hold in another one.
     """
 

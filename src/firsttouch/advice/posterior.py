@@ -43,13 +43,13 @@ Floats = NDArray[np.float64]
 #: Relative standard deviation of a trial before any is repeated, and how many repeats this guess is worth. It is
 #: high so that one lucky trial does not decide.
 NOISE, NOISE_WORTH = 0.18, 4.0
-#: The noise pooled over all scenarios counts as much as this many repeats of the scenario itself.
+#: The noise pooled over all scenarios weighs as much as this many repeats of the scenario itself.
 POOL_WORTH = 3.0
 #: The probability that chance replaces the default run: advice must do no harm.
 CHANCE = 0.01
 #: Standard deviation of the common level around the first trial.
 LEVEL = 2.0
-#: The prior's own scale counts as much as this many trials when the covariance is scaled to the data.
+#: The prior's own scale weighs as much as this many trials when the covariance is scaled to the data.
 SCALE_WORTH = 4.0
 #: Work is at least this part of a trial's seconds, however long the load seems.
 LEAST_WORK = 0.05
@@ -193,7 +193,7 @@ def update(
 
 
 def _noise(trials: Sequence[Sequence[Trial]], usual: float, worth: float) -> Floats:
-    """Return the relative variance of a trial of each candidate: its own repeats, shrunk towards those of all."""
+    """Return the relative variance of a trial of each candidate: its own repeats, shrunk towards all repeats."""
     sums, free = np.zeros(len(trials)), np.zeros(len(trials))
     for i, own in enumerate(trials):
         # Only trials of the same size are repeats: the load cancels.
@@ -235,7 +235,7 @@ def _scale(covariance: Floats, errors: Floats, residual: Floats) -> float:
     """Return the factor by which the prior's covariance is scaled to the observed residuals.
 
     It is (c + r' K^-1 r) / (c + n - 1) with c = SCALE_WORTH, r the n residuals minus their generalized least
-    squares mean, and K their covariance with that of their *errors*: a variance estimate with c prior degrees of
+    squares mean, and K the covariance with their *errors* included: a variance estimate with c prior degrees of
     freedom.
     """
     inverse = np.linalg.inv(covariance + errors)

@@ -56,8 +56,8 @@ class Key(Struct, frozen=True):
     """The case for which an advice holds.
 
     *host* describes the host without its name, so equal hosts share advice. *program* is the name of the aligner
-    or of the program, *version* that of the aligner. *index* has the name and size of the aligner's index.
-    *threads* are those of all instances, *mates* the reads of a record (0: no aligner). *words* are the program's
+    or of the program, *version* the version of the aligner. *index* has the name and size of the aligner's index.
+    *threads* counts all instances, *mates* the reads of a record (0: no aligner). *words* are the program's
     own options, without names of data files.
     """
 
@@ -137,7 +137,7 @@ def of_aligner(host: Topology, aligner: Aligner, index: Path, *, threads: int, m
 def of_command(host: Topology, command: UserCommand, threads: int) -> Key:
     """Return the key of a user's aligner command, whose instances have *threads* threads in total.
 
-    It is that of the aligner with the same own options. Raises BadInput or Missing without its index.
+    It is the advice for the aligner with the same own options. Raises BadInput or Missing without its index.
     """
     if command.index is None:
         raise BadInput(f"the index is unknown: {command.as_typed()}")
@@ -181,7 +181,7 @@ class Saved(Struct, frozen=True):
 
     @property
     def bases(self) -> int | None:
-        """The bases of the run that the advice was made for; None for a program that is no aligner."""
+        """The bases of the run that the advice was made for; None for a program that is not an aligner."""
         bases = self.details.get("bases")
         return bases if isinstance(bases, int) and bases > 0 else None
 
@@ -232,7 +232,7 @@ def keep(
 
 
 def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
-    """Return the advice for *key*, or None; a file that is no advice is reported through *say*."""
+    """Return the advice for *key*, or None; a file that is not advice is reported through *say*."""
     file = _file(key.id)
     try:
         return _read(file) if file.exists() else None
@@ -246,7 +246,7 @@ def advised_scenario(
 ) -> Scenario:
     """Return the scenario of one instance that was advised for a program, else that without a policy.
 
-    *threads* are those of the program (None: all usable PUs); *say* gets which scenario it is, and why.
+    The program uses *threads* threads (None: all usable PUs); *say* gets which scenario it is, and why.
     """
     planned = plan(host)
     usual = planned.of_one_instance("1x-default", threads)
@@ -267,7 +267,7 @@ def advised_scenario(
 
 
 def entries(say: Callable[[str], None]) -> Iterator[Saved]:
-    """Yield all stored advice; a file that is none is reported through *say*."""
+    """Yield all stored advice; a file that is not advice is reported through *say*."""
     for file in sorted(paths.advice().glob("*.json")):
         try:
             yield _read(file)
@@ -276,7 +276,7 @@ def entries(say: Callable[[str], None]) -> Iterator[Saved]:
 
 
 def forget(number: str) -> None:
-    """Delete the advice with that id; raises BadInput if there is none."""
+    """Delete the advice with that id; raises BadInput if it does not exist."""
     names = [file.stem for file in sorted(paths.advice().glob("*.json"))]
     if number not in names:
         raise BadInput(none_such("saved advice", number, names))
@@ -288,7 +288,7 @@ def _file(name: str) -> Path:
 
 
 def _read(file: Path) -> Saved:
-    """Return the advice in *file*; raises BadInput if it is none, or another version's."""
+    """Return the advice in *file*; raises BadInput if it is not advice, or another version's."""
     # Whoever owns the folder can replace every file in it.
     deciders = paths.deciders(file.parent)
     for owner in (file.lstat().st_uid, file.stat().st_uid):

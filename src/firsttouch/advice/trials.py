@@ -40,7 +40,7 @@ from firsttouch.scenarios.placement import Scenario, distinct
 # ----------------------------------------------------------------------
 # Samples of reads
 
-#: Pieces of a sample. Reads of one sequencer tile are alike and stand together, so one piece would be biased.
+#: Pieces of a sample. Reads of one sequencer tile are similar and stand together, so one piece would be biased.
 PIECES = 16
 #: The pieces of gzip files, which are decompressed up to the last one, come from the first reads: this many times
 #: the records of the sample.
@@ -133,8 +133,8 @@ class Advice(Struct):
     """The result of the trials: *best* is the number of the recommended scenario.
 
     *belief* is None without any trial; *dropped* has the reason why a scenario was dropped, and *needless* why one
-    needs no trial. *memory* is that of the last trial of a scenario. *budget* is a part of
-    the whole run, *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is that of
+    needs no trial. *memory* belongs to the last trial of a scenario. *budget* is a part of
+    the whole run, *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is as in
     :class:`firsttouch.advice.search.SearchResult`, or ``short``: the reads are too few for any trial.
     """
 
@@ -152,7 +152,7 @@ class Advice(Struct):
     memory: dict[int, Memory] = field(default_factory=dict)
     #: Bases of the whole run.
     bases: int = 0
-    #: How many times as fast as the default run the recommended scenario is (None: nothing was tried).
+    #: How many times as fast as the default run the recommended scenario is (None: there were no trials).
     gain: dict[str, float] | None = None
 
     @property
@@ -212,7 +212,7 @@ class Trials:
         self.dropped: dict[int, str] = {}
         self.options = OptionFindings([s.options for s in scenarios])
         if len({node for s in scenarios for p in s.placements for node in p.numa_nodes}) == 1:
-            # On such a host policies change nothing.
+            # On such a host policies have no effect.
             different = set(map(id, distinct(scenarios)))
             reason = "like another policy: all memory is on one NUMA node"
             self.options.needless |= {i: reason for i, s in enumerate(scenarios) if id(s) not in different}
@@ -245,7 +245,7 @@ class Trials:
         return self._strict and self._budget * self._bounds[0] - self.spent < LEAST_SECONDS
 
     def _limit(self) -> float | None:
-        """Return the time limit of the next trial; raises OutOfTime if nothing of the budget is left."""
+        """Return the time limit of the next trial; raises OutOfTime if the budget is used up."""
         if not self._strict:
             return None if self.longest is None else max(self.longest, SECONDS)
         left = self._budget * self._whole - self.spent if self.longest is None else self.longest
@@ -327,7 +327,7 @@ def advise(
 
     *default* is the number of the default run, over which the gain is computed. *head*: the reads of *work* are
     the first ones only. *scratch* is the folder for samples (default: in
-    TMPDIR), and *clock* that of the budget. Raises RunFailed if every scenario fails.
+    TMPDIR), and *clock* measures the budget. Raises RunFailed if every scenario fails.
     """
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
@@ -342,7 +342,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
     untested = Advice(scenarios, prior, int(prior.mean.argmin()), none, None, "short", budget, 0.0, trials.spent)
     untested.bases = trials.bases
     if small * (2 + STEP) > budget or trials.hopeless:
-        # The first trials exceed the budget even if the program has nothing to load.
+        # The first trials exceed the budget even if the program need not load any data.
         needed = "less than a second" if trials.hopeless else f"{small * (2 + STEP):.1%}"
         trials.say(f"too few reads: the first trials take {needed}, the budget is {budget:.1%}")
         return untested
@@ -397,7 +397,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         belief, stop = outcome.belief, outcome.stop
         # The best of many is partly lucky. While its gain may be chance, it and its rival are tried again.
         while (rival := _Gains(prior, times, load).rival(belief.best, scenarios, default)) != belief.best:
-            # Trials of one size compare best: what the programs load is the same part of them.
+            # Trials of one size compare best: the data that the programs load are the same part of them.
             again = min(rival, belief.best, key=lambda i: sum(t.fraction > 0.9 * fraction for t in times[i]))
             out = again in trials.dropped or len(times[again]) >= CONFIRMING
             if out or float(costs(belief, rules)[1][again]) > seconds_left(belief) or run(again) is None:
@@ -446,7 +446,7 @@ class _Gains:
         return {"expected": gains[0]["expected"], **bounds}
 
     def rival(self, best: int, scenarios: Sequence[Scenario], default: int) -> int:
-        """Return the simplest scenario over which the gain of *best* may be chance; *best* if there is none.
+        """Return the simplest scenario over which the gain of *best* may be chance; else *best*.
 
         That is the default run, even if it was not tried, or *best* without some of its memory options.
         """
@@ -517,5 +517,5 @@ def _fraction(
     wanted = max(WORK_PER_LOAD * load.seconds, SECONDS) / work
     affordable = (left / count - load.seconds) / work
     fraction = min(most, max(LEAST, min(wanted, affordable)))
-    # A similar fraction is used again: its sample exists, and its trials count as repeats.
+    # A similar fraction is used again: its sample exists, and its trials are repeats.
     return next((f for f in sampled if f / 1.5 <= fraction <= 1.5 * f), max(fraction, sampled[0]))
