@@ -26,7 +26,7 @@ EXTRA = "firsttouch_system"
 class Cases(Struct, frozen=True, dict=True):
     """The cases measured on a *host* with an *effort*, by the checks of ReFrame and the steps of campaigns.
 
-    The topology may be that of a system's facts (:func:`topology_of`): a login host lists the cases without access
+    The topology may come from a system's facts (:func:`topology_of`): a login host lists the cases without access
     to the hosts. The host that runs a scenario plans it again from its own topology.
     """
 
@@ -65,14 +65,14 @@ class Cases(Struct, frozen=True, dict=True):
         return [members for members in sets if len(members) > 1 or members[0] in alone]
 
     def contention_threads(self) -> list[int]:
-        """Return the thread counts of the contention step: 1, and those of the scaling study."""
+        """Return the thread counts of the contention step: 1, and the counts of the scaling study."""
         pus = len(self.host.allowed_pus)
         return self.effort.some(self.effort.threads, sorted({1} | {max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
 
     def loads(self, node: int) -> list[str]:
         """Return where PUs can load memory while one PU of a NUMA node measures latency.
 
-        The names are those of the probe's option --loads. On a host with one PU there are none.
+        The names match the probe's option --loads. On a host with one PU there are none.
         """
         local = len(self.host.usable_pus(node)) > 1
         return [
@@ -163,7 +163,7 @@ def topology_of(facts: Facts) -> Topology:
 
 @functools.cache
 def system() -> System:
-    """Return the system that ReFrame was started for; ends ReFrame with one line if there is no such system.
+    """Return the system that ReFrame was started for; ends ReFrame with one line if the system is unknown.
 
     A site's own configuration (``reframe -C``) may give it another name, and name the system's file by
     ``firsttouch_system`` among the extras of a partition.

@@ -41,7 +41,7 @@ class OneHost(RunOnlyRegressionTest):
 
     #: Where the programs come from: native, apptainer or spack (default: the partition's backend).
     backend = variable(str, value="")
-    #: The image or the view (default: that of the partition or of the backend).
+    #: The image or the view (default: the one of the partition or of the backend).
     image = variable(str, value="")
 
     valid_systems = ["*"]
@@ -227,7 +227,7 @@ def _say_once(text: str) -> None:
 def _read(file: Path, _written: int) -> Sequence[Record]:
     """Return a check's measurements; the file is read again only if it has changed.
 
-    What commands read from the host beside their measurements has no performance variables.
+    Values that commands read from the host in addition to their measurements have no performance variables.
     """
     beside = {*of_kind("read")} - {"topology"}
     return tuple(record for record in read(file) if record.check not in beside)
@@ -273,7 +273,7 @@ def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:
 class ReferenceRun(FirstTouchCheck):
     """Builds the index and aligns all reads with one instance. All scenarios must give the same alignments.
 
-    ``-S index_cache=STATE`` chooses the state of the page cache before each run, for all scenarios alike.
+    ``-S index_cache=STATE`` chooses the state of the page cache before each run, equally for all scenarios.
     """
 
     aligner = parameter(cases().aligners())

@@ -3,8 +3,8 @@
 
 One slow core sets the pace of every parallel job. Each PU follows chains of dependent steps in registers, in its
 first and second cache and in memory: all PUs at once, then each alone. A PU is slow if its rate is well below that
-of its siblings (equal cores, as many PUs at work) in every sample. The time that others took of a PU does not
-count.
+the rate of its siblings (equal cores, the same number of PUs at work) in every sample. Time that others took of a
+PU does not count.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
 
 
 def probe_records(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
-    """Yield the records of a run of the probe. Those of answers have no bank: they are of the PUs."""
+    """Yield the records of a run of the probe. Records of answers have no bank: they are of the PUs."""
     for records in run(AspectRequest(CHECK), options, say):
         yield [programs.without_bank(r) if r.metric == ANSWERS else r for r in records]
 

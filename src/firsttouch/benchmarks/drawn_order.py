@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the order of measurements anew in each round, because what ran before changes what is measured.
+"""Draws a new order of measurements in each round, because earlier measurements change later ones.
 
 Of 1,198 memory configurations 1,042 change significantly with the order of the tests, by 8 % in the mean
 (D. Duplyakin et al., Avoiding the Ordering Trap in Systems Performance Measurement, USENIX ATC 2023). Whatever
@@ -23,7 +23,7 @@ MOST = 2**31 - 1
 
 
 def seed(given: int | None = None) -> int:
-    """Return the seed of this process: *given*, else that of its environment, else a new one, which it then keeps.
+    """Return the seed of this process: *given*, else its environment's, else a new one, which it then keeps.
 
     Raises BadInput for a text in the environment that is not a whole number from 1 to MOST.
     """
@@ -37,13 +37,13 @@ def seed(given: int | None = None) -> int:
 
 
 def of_round(number: int, host: str = "") -> int:
-    """Return the seed of a round (0, 1, ...) of a *host*: that of this process in the first round."""
+    """Return the seed of a round (0, 1, ...) of a *host*: the seed of this process in the first round."""
     first = seed()
     return first if not number and not host else random.Random(f"{first} {host} {number}").randint(1, MOST)  # noqa: S311
 
 
 def shuffle(items: Iterable[T], by: int | None = None) -> list[T]:
-    """Return *items* in the order that a seed draws, by default that of this process."""
+    """Return *items* in the order that a seed draws, by default the seed of this process."""
     listed = list(items)
     return random.Random(seed() if by is None else by).sample(listed, len(listed))  # noqa: S311
 

@@ -20,13 +20,13 @@ class Watch:
         self._root, self._began = root, time.monotonic()
         self._before = health_counters.read(root)
         self._seconds = 0.0
-        #: What happened, by counter: complete after :meth:`records`.
+        #: The events, by counter: complete after :meth:`records`.
         self.counted: dict[Counter, int] = {}
 
     def records(self) -> list[Record]:
         """Return a record for each counter that has counted, and one of 0 for a metric without any event.
 
-        A metric of which no counter can be read has no record. The counters are those of the whole host, also of
+        A metric without a readable counter has no record. The counters cover the whole host, also
         other programs that ran meanwhile.
         """
         self.counted = health_counters.difference(self._before, health_counters.read(self._root))

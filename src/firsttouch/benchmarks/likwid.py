@@ -22,7 +22,7 @@ KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
 #: Kernel -> (arrays, bytes an element moves), as STREAM counts.
 STREAMS = {"copy": (2, 16), "scale": (2, 16), "add": (3, 24), "triad": (3, 24)}
 OWN = frozenset({"scale", "add"})
-#: Passes over the arrays in one run: twice as many as STREAM's. If likwid-bench chooses the number itself (-s), a
+#: Passes over the arrays in one run: twice the number of STREAM's. If likwid-bench chooses it itself (-s), a
 #: run takes twice as long for the same rate.
 PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
@@ -99,7 +99,7 @@ def stage(folder: Path) -> None:
 
 
 def parse(text: str, *, threads: int) -> float:
-    """Return the rate in GB/s; raises RunFailed unless the output is that of a complete run."""
+    """Return the rate in GB/s; raises RunFailed unless the output belongs to a complete run."""
     if f"Using {threads} threads" not in text:
         raise RunFailed(f"likwid-bench did not use {threads} threads: {_said(text)}")
     if not re.search(r"\n-{80}\s*\Z", text):

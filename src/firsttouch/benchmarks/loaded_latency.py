@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a curve of latency under load amounts to: its unloaded latency, where it saturates, and its peak.
+"""Summarises a curve of latency under load: its unloaded latency, where it saturates, and its peak.
 
 A curve is all points with the same parameters but the rate. Each repetition of a curve gives one sample of each of
 its points, so the k-th samples of its points are the k-th measurement of the curve. The load at which the latency
@@ -23,7 +23,7 @@ from firsttouch.records.schema import Record
 from firsttouch.units import Better
 
 CHECK = "loaded_latency"
-#: The metrics of a point, and those of a curve with their units.
+#: The metrics of a point, and the metrics of a curve with their units.
 LATENCY, LOAD = "loaded_latency", "load_bandwidth"
 UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
 #: A memory is saturated when its latency is this multiple of the unloaded one.
@@ -32,7 +32,7 @@ Point = tuple[float, float]
 
 
 def saturation(points: Sequence[Point]) -> float:
-    """Return the largest load (GB/s) at which the latency is at most SATURATED times that of the first point.
+    """Return the largest load (GB/s) with a latency of at most SATURATED times the latency of the first point.
 
     *points* are (load, latency) by ascending rate, the first one without a load. Between two points the latency is
     linear in the load. If the latency never rises that far, the result is the largest load.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks: what the probe measures in each run.
+"""Locks: the probe's measurements of a run.
 
 Threads take records from one reader under a lock. A batch moves several records in one critical section, so the
-lock is taken less often. The locks and the ways to parse are those of Langmead et al. (Scaling read aligners to
+lock is taken less often. The locks and the ways to parse follow Langmead et al. (Scaling read aligners to
 hundreds of threads on general-purpose processors, 2018, sections 2.1 and 2.2).
 """
 

@@ -38,7 +38,7 @@ from firsttouch.systems import theoretical_bandwidth
 LEAST, MOST = 3, 10
 #: Repetitions that spread by more than this fraction allow no comparison. Exclusive hosts stay well below.
 WIDE = 0.25
-#: What such a spread means.
+#: The meaning of such a spread.
 BUSY = "this host was not idle. Measure again when it is"
 
 #: For the expected time of bandwidth: the arrays that each kernel moves, the least size of one (bytes; otherwise
@@ -50,15 +50,15 @@ LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 #: The aspects whose banks, PU-sets, numbers of threads and sizes the probe takes in an order drawn by a seed.
 IN_DRAWN_ORDER = frozenset({"bandwidth", "contention", "latency", "tails"})
 
-#: What only some aspects take. For others it is an error.
+#: The options of only some aspects. For other aspects they are errors.
 OPTIONS = ("pu_nodes", "set_sizes", "banks", "order", "threads", "sustain")
 
 
 class AspectRequest(Struct, frozen=True):
-    """What to measure of an aspect; None means all that the effort includes.
+    """The measurements of an aspect; None means all that the effort includes.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
-    of all *pu_nodes*, if these are given). *threads* are thread counts, and *order* is that of the accesses
+    of all *pu_nodes*, if these are given). *threads* are thread counts, and *order* is the order of accesses
     ("random" by default). *sustain* is the time of a load (s). *repetitions* are timed runs (None: three).
     """
 
@@ -142,7 +142,7 @@ class Benchmark(Struct, frozen=True):
     #: Returns the further arguments of each step in which a campaign measures it.
     steps: Callable[[Cases], list[list[str]]] = _one_step
     #: The probe's options on an emulated host: touching memory of the usual size takes minutes in an emulator,
-    #: which has no caches to exceed. A curve keeps as many sizes as a check requires.
+    #: which has no caches to exceed. A curve keeps the number of sizes that a check requires.
     small: tuple[str, ...] = ()
     #: Whether campaigns that validate hosts measure it.
     validates: bool = True
@@ -174,7 +174,7 @@ def measure(host: Topology, asked: AspectRequest, *, say: probe.Say = print) -> 
 def measure_aspect(
     asked: AspectRequest, *, file: Path | None = None, share_host: bool = False, say: probe.Say = print
 ) -> list[Record]:
-    """Measure one aspect of this host while nothing else is measured, and return the records.
+    """Measure one aspect of this host alone, and return the records.
 
     They are appended to *file* as they come. Raises BadInput before anything is measured.
     """
@@ -206,7 +206,7 @@ def _by_program(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterato
 
 
 def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure each PU-set on the banks asked for, or else on those of the effort, in few runs of the probe."""
+    """Measure each PU-set on the requested banks, or else on the banks of the effort, in few runs of the probe."""
     effort = profiles.chosen_effort()
     if asked.banks:
         effort = replace(effort, banks="all")
@@ -246,12 +246,12 @@ def run(
 ) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
-    *small* are its options on an emulated host (None: those of the aspect). *most* limits the repetitions of each
-    case.
+    *small* are its options on an emulated host (None: the options of the aspect). *most* limits the repetitions of
+    each case.
     """
     effort = profiles.chosen_effort()
     least = max(LEAST, effort.limit(asked.runs))
-    # Prefetchers hide sequential latency, so nothing judges it.
+    # Prefetchers hide sequential latency, so it is never judged.
     most = max(least, effort.limit(most)) if asked.order != "sequential" else least
     benchmark = aspects()[asked.aspect]
     repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if benchmark.repeats(asked) else []
@@ -315,7 +315,7 @@ def _threads(host: Topology, asked: AspectRequest) -> list[int]:
 def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
     """Yield NUMA nodes, usable PUs, memory (GiB), configuration and theoretical bandwidth of the host.
 
-    The bandwidth (GB/s) is that of one package by formula 3.1 of the thesis, from the SMBIOS tables or else from
+    The bandwidth (GB/s) of one package follows formula 3.1 of the thesis, from the SMBIOS tables or else from
     the facts of the system that FIRSTTOUCH_SYSTEM names. If it is unknown, theoretical_bandwidth_known has the
     reason.
     """

@@ -86,7 +86,7 @@ class ProbeResult(Struct, frozen=True):
             parameters["bank"] = data["banks"][0]
         else:
             parameters["banks"] = data["banks"]
-        if "shared" in data:  # the figure is that of these two PUs
+        if "shared" in data:  # the figure belongs to these two PUs
             parameters["pus"] = data["pus"]
         if data.get("stands_for"):
             parameters["stands_for"] = data["stands_for"]
@@ -155,7 +155,7 @@ def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report
 def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Generator[list[Record], None, Report]:
     """Run the probe as :func:`run` does, yield records while it is at work, and return its report.
 
-    A probe that prints nothing for SILENCE seconds is stopped: raises RunFailed.
+    A probe that stays silent for SILENCE seconds is stopped: raises RunFailed.
     """
     argv = [str(probe_program()), aspect, "--jsonl", *options]
     lines: list[str] = []

@@ -32,12 +32,12 @@ class Effort(Struct, frozen=True):
     """Which cases are measured, and how often.
 
     *repetitions* limits the repetitions of each case. *pu_nodes*, *banks*, *pu_sets*, *threads* and *instances*
-    are "all" those of the methodology or the "ends": the NUMA nodes with the lowest and the highest number, the
+    are "all" (as in the methodology) or the "ends": the NUMA nodes with the lowest and the highest number, the
     nearest and the farthest bank of a PU-set, the PU-sets of one NUMA node and of all, the fewest and the most
     threads and instances. *weak_scaling*: measure throughput with a fixed number of reads per thread, too.
-    *read_shares* are those of loaded latency. *pairs* of PUs are measured core to core at most. *lock_work* is the
+    *read_shares* belong to loaded latency. *pairs* of PUs are measured core to core at most. *lock_work* is the
     work with each record that threads take under a lock, in the probe's form; *lock_batches* are the records of
-    a batch, and *lock_seconds* is the time of a repetition. *correctness_seconds* is that of each kind of work
+    a batch, and *lock_seconds* is the time of a repetition. *correctness_seconds* is the time of each kind of work
     with known answers. *aligners*: None means all.
     """
 
@@ -66,7 +66,7 @@ class Effort(Struct, frozen=True):
         return {} if self.name == FULL else {"effort": self.name}
 
     def limit(self, repetitions: int) -> int:
-        """Return how many of so many requested repetitions are made."""
+        """Return how many of the requested repetitions are made."""
         return min(repetitions, self.repetitions)
 
     def banks_of(self, host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[int]:
@@ -135,7 +135,7 @@ def efforts() -> dict[str, Effort]:
 
 
 def chosen_effort(name: str = "") -> Effort:
-    """Return the effort *name*, by default that of FIRSTTOUCH_EFFORT (else full), with its aligners.
+    """Return the effort *name*, by default the one of FIRSTTOUCH_EFFORT (else full), with its aligners.
 
     FIRSTTOUCH_MEASURED_ALIGNERS replaces these. Raises BadInput for an unknown name.
     """

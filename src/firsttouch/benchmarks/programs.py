@@ -56,7 +56,7 @@ def bank_bytes(host: Topology, bank: int) -> int:
 
 
 def nearest_pus(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
-    """Return *threads* PUs, those of the NUMA node nearest to *bank* first (thesis figures 3.6 and 3.7).
+    """Return *threads* PUs, the PUs of the NUMA node nearest to *bank* first (thesis figures 3.6 and 3.7).
 
     Raises BadInput if there are too few.
     """
@@ -81,7 +81,7 @@ def place(host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[st
 
 
 def without_bank(record: Record) -> Record:
-    """Return a record of PUs alone: where the probe keeps its own data says nothing about it."""
+    """Return a record of PUs alone: it does not depend on where the probe keeps its own data."""
     kept = {name: value for name, value in record.parameters.items() if name not in {"bank", "relation"}}
     return replace(record, parameters=kept)
 
@@ -143,7 +143,7 @@ def rows(
 
 
 # ----------------------------------------------------------------------
-# Emulated hosts: placements are verified there, times mean nothing
+# Emulated hosts: placements are verified there, times have no meaning
 
 #: Seconds that a program runs between two looks. A benchmark runs for half a second at least.
 BETWEEN = 0.2
@@ -325,8 +325,8 @@ def contention(
 ) -> Iterator[list[Record]]:
     """Yield the rate (GB/s, copy) per thread of *threads* threads that use one bank at once, and their total.
 
-    The threads fill the NUMA nodes from the nearest to the farthest. The accesses are sequential. (Those of thesis
-    section 3.5 are random: the probe measures these.)
+    The threads fill the NUMA nodes from the nearest to the farthest. The accesses are sequential. (The accesses of
+    thesis section 3.5 are random: the probe measures these.)
     """
     bank_bytes(host, bank)
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())

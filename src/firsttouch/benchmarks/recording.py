@@ -14,7 +14,7 @@ from firsttouch.records.schema import Record, append, check_appendable
 def hold_and_record(
     file: Path | None, *, share_host: bool = False, watched: bool = True, say: Callable[[str], None] = print
 ) -> Iterator[Callable[[Sequence[Record]], None]]:
-    """Yield a function that appends records to *file* (None: it keeps none), while nothing else is measured.
+    """Yield a function that appends records to *file* (None: it keeps none), while this process measures alone.
 
     With *share_host*, other runs are not waited for. Without *watched*, as for a topology, neither other runs nor
     error counters matter. Raises BadInput if the file holds anything but records.

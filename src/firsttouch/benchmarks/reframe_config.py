@@ -141,7 +141,7 @@ def _folders() -> dict[str, str]:
 def _system(name: str) -> dict[str, Any]:
     """Return ReFrame's configuration of one system.
 
-    Without the probe nothing is known about this host. Its entry then lets ReFrame start for other systems, and
+    This host is unknown without the probe. Its entry then lets ReFrame start for other systems, and
     the checks report what is missing.
     """
     try:

@@ -24,7 +24,7 @@ from firsttouch.execution.progress import FOLLOWER, Steps, is_terminal
 
 #: The variable with the TMPDIR of checks where ReFrame is started with another one, "" for none.
 TMPDIR = "FIRSTTOUCH_TMPDIR"
-#: What a check's messages about its host begin with.
+#: The beginning of a check's messages about its host.
 _WARNING = "firsttouch: "
 _STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
 _SKIPPED = re.compile(r"^\[ +SKIP +\] \( *\d+/\d+\) (.+?) /[0-9a-f]{8} @\S+ \[(.*)\]$", re.MULTILINE)
@@ -90,7 +90,7 @@ def run(
 
 
 def read(report: Path) -> list[Trouble]:
-    """Return the troubles of a run report of ReFrame, with the reasons from the log beside it.
+    """Return the troubles of a run report of ReFrame, with the reasons from the log next to it.
 
     Raises BadInput if it is not a run report.
     """
@@ -138,7 +138,7 @@ def reports(folder: Path) -> list[Path]:
 
 
 def _start(report: Path) -> float:
-    """Return when a session started in seconds since 1970, that of its file if the report does not say so."""
+    """Return when a session started in seconds since 1970, from its file if the report does not say so."""
     session = json.loads(report.read_text(encoding="utf-8"))["session_info"]
     start = session.get("time_start_unix") if isinstance(session, dict) else None
     try:
@@ -158,7 +158,7 @@ def folders(report: Path) -> list[Path]:
 
 
 def _follow(argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Path, clock: _Clock) -> int:
-    """Run ReFrame, print its progress and that of its checks, and return its exit status."""
+    """Run ReFrame, print its progress and the progress of its checks, and return its exit status."""
     with (
         clock.steps,
         log.open("wb") as out,

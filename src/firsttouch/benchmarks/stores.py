@@ -38,9 +38,9 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
 
 
 def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> Iterator[Record]:
-    """Yield the rate of a kernel's fastest streaming stores over that of its fastest regular ones.
+    """Yield the rate of a kernel's fastest streaming stores over the rate of its fastest regular ones.
 
-    There is no such record on a processor without streaming stores. A sample compares the two rates of a
+    Processors without streaming stores have no such record. A sample compares the two rates of a
     repetition, in which the probe runs all cases one after the other.
     """
     rates = [r for r in measured if r.parameters["kernel"] == kernel]

@@ -25,7 +25,7 @@ _THREADS = re.compile(r"^Number of Threads counted = (\d+)", re.MULTILINE)
 
 
 def program() -> str | None:
-    """Return the program ``stream`` on PATH, else the one that `make setup` built beside Python, or None."""
+    """Return the program ``stream`` on PATH, else the one that `make setup` built next to Python, or None."""
     return shutil.which("stream") or shutil.which("stream", path=Path(sys.executable).parent)
 
 

@@ -24,7 +24,7 @@ CHECK = "tails"
 PERCENTILES = ("latency_p50", "latency_p99", "latency_p99_9", "latency_p99_99")
 #: Samples of a case at most. Each has half a million accesses.
 _MOST = 5
-#: A NUMA node is measured with all banks of a host that has at most so many, else with its nearest and farthest.
+#: A NUMA node is measured with all banks of a host with at most this number, else with its nearest and farthest.
 _ALL_BANKS = 4
 
 
