@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Campaigns: many measurements on many hosts in one folder, by any number of jobs that may die at any time.
 
-In: a kind of campaign, a system, a dataset, aligners and hosts, and a function that says what is undecided: a
-campaign judges nothing. Out: records of every host, and the campaign's state with a reason for everything that is
+In: a kind of campaign, a system, a dataset, aligners and hosts, and a function that names undecided cases: a
+campaign does not judge. Out: records of every host, and the campaign's state with a reason for everything that is
 missing.
 
 A campaign's folder has ``campaign.json``, which lists the steps and is written once; ``hosts/HOST/``, which only

@@ -176,7 +176,7 @@ def plan(
 ) -> Campaign:
     """Return a new campaign of *kind*; raises BadInput for an unknown system, dataset, aligner, step or effort.
 
-    *only* has shell patterns of step names (none: all steps). *effort* is that of the environment by default.
+    *only* has shell patterns of step names (none: all steps). *effort* is the environment's by default.
     """
     wanted = KINDS[kind]
     thorough = effort_module.chosen_effort(effort).of_aligners(aligners)
@@ -270,7 +270,7 @@ def check(campaign: Campaign, wanted: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> Campaign:
-    """Return the campaign in *folder*; raises BadInput if there is none."""
+    """Return the campaign in *folder*; raises BadInput if the folder has none."""
     file = folder / "campaign.json"
     try:
         data = json.loads(file.read_bytes())

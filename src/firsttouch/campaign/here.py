@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 class CampaignRequest(Struct, frozen=True):
-    """The campaign that is asked for; what is None or empty is as in the campaign, or a new one's default."""
+    """The requested campaign; None and empty values are as in the campaign, or a new one's default."""
 
     kind: str
     #: Its name or folder (None: a new campaign).
@@ -67,7 +67,7 @@ class CampaignRequest(Struct, frozen=True):
     def reopen(self, folder: Path, wanted: Mapping[str, Any]) -> Campaign | None:
         """Return the campaign in *folder*, None without one; raises BadInput if it is not the *wanted* one.
 
-        Values of *wanted* that are None are those of the campaign.
+        Values of *wanted* that are None are taken from the campaign.
         """
         if not (folder / "campaign.json").exists():
             return None

@@ -2,7 +2,7 @@
 """A check of this host within a given time, for a prolog: the measurements that tell most come first.
 
 This is the process that measures and has the host judged after each step. :mod:`firsttouch.campaign.timekeeper`
-kills it when the time is over. What is known by then counts, and what is left is named.
+kills it when the time is over. Results that are known by then are used, and missing ones are named.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _METRICS = {
     "bandwidth": [f"{kernel}_bandwidth" for kernel in measure.ARRAYS],
     "latency": ["random_latency"],
 }
-#: What is measured on all PUs at once.
+#: The measurements that use all PUs at once.
 _OF_ALL = {correctness.CHECK: "known answers of all PUs", cores.CHECK: "clock of all PUs"}
 #: The options of known answers: some thousands of each kind on each PU.
 _ANSWERS = ("--seconds=0.1", "--array-bytes=64MB")
@@ -100,7 +100,7 @@ def steps(host: Topology, system: System) -> list[CheckStep]:
     """Return the measurements of a host, those first that tell most.
 
     Known answers and clocks take two seconds, and one wrong answer or slow core decides. Then come the
-    measurements that a reference of the system judges, the narrowest first: without one, a value tells nothing of
+    measurements that a reference of the system judges, the narrowest first: without one, a value cannot judge
     one host. The order of equal ones is drawn.
     """
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}

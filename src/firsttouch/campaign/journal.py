@@ -69,7 +69,7 @@ State = Literal["began", step_outcome.Word, "stopped", "lost"]
 #: States in which a step is not run again.
 FINISHED = frozenset({"measured", "found", "skipped"})
 
-#: The number of a job, or nothing.
+#: The number of a job, or an empty string.
 _Job = Annotated[str, Meta(pattern=r"\A[0-9]*\Z")]
 _Offset = Annotated[int, Meta(ge=0)]
 
@@ -78,7 +78,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of steps.jsonl: a *step* reached *state* at *time* in a *job* of an *array* (the submitted job).
 
     *begin* and *end* are the byte offsets of its records in records.jsonl. "lost" means that these records have
-    disappeared; the step counts as not run.
+    disappeared; the step is treated as not run.
     """
 
     step: str
@@ -185,7 +185,7 @@ class Journal:
     def finished_steps(self, until: Mark | None = None) -> Iterator[tuple[Entry, list[Record]]]:
         """Yield each step that ended with records, and its records; unfinished and lost steps are left out.
 
-        What follows the line with the mark *until* is left out as well, if there is one.
+        Lines after the line with the mark *until* are left out as well, if there is one.
         """
         for entry in self.entries(whole=True):
             if (entry.step, entry.job, entry.reason) == until:

@@ -125,7 +125,7 @@ class Leases:
         return (holder.job, holder.restarts) == (self.holder.job, self.holder.restarts)
 
     def _last_holder(self, task: str) -> tuple[Holder | None, bool, Path]:
-        """Return the last holder of a lease (None: there was none), whether it still has it, and its file."""
+        """Return the last holder of a lease (None: it had none), whether it still has it, and its file."""
         number, is_held = last(entry.name for entry in os.scandir(self.folder)).get(task, (0, False))
         file = self.folder / f"{task}.{number}{'' if is_held else '.free'}"
         return _holder(file), is_held, file
@@ -156,7 +156,7 @@ def abandoned_holders(folder: Path) -> dict[str, Holder]:
     files = {task: folder / f"{task}.{number}" for task, (number, is_held) in last(names).items() if is_held}
     holders: dict[str, Holder] = {}
     for task, file in files.items():
-        with contextlib.suppress(OSError, ValueError, TypeError):  # a damaged file is no evidence
+        with contextlib.suppress(OSError, ValueError, TypeError):  # a damaged file is not evidence
             if (holder := _holder(file)) and str(holder.job).isdecimal():
                 holders[task] = holder
     jobs = slurm.active(holder.job for holder in holders.values())

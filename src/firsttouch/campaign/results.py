@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a campaign measured, and what is missing: the records of all hosts, whose alignments must agree."""
+"""The results of a campaign, and what is missing: the records of all hosts, whose alignments must agree."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def missing_results(campaign_state: State) -> dict[str, list[str]]:
 
 
 def agree(records: Iterable[Record]) -> list[Record]:
-    """Return *records*, invalid if their alignments differ from those of their aligner's default runs.
+    """Return *records*, invalid if their alignments differ from the default runs of their aligner.
 
     Every scenario must give the alignments of one instance, on whichever host it ran. A host's default run is one
     instance without a policy, with the most threads. The alignments that the valid default runs of the most hosts
-    have are the right ones; if two are as frequent, none is. Without a valid default run, nothing is compared.
+    have are right; if two are equally frequent, neither is. Without a valid default run, none are compared.
     """
     records = list(records)
     plain: dict[tuple[tuple[str, ...], str], list[tuple[int, str]]] = {}
@@ -74,7 +74,7 @@ def agree(records: Iterable[Record]) -> list[Record]:
 
 
 def _most_frequent(hosts: Mapping[str, Collection[str]]) -> str | None:
-    """Return the digest that the most hosts have, None if several have as many."""
+    """Return the digest that the most hosts have, None if several are equally frequent."""
     ranked = sorted(hosts, key=lambda digest: len(hosts[digest]), reverse=True)
     is_tie = len(ranked) > 1 and len(hosts[ranked[0]]) == len(hosts[ranked[1]])
     return None if is_tie else ranked[0]

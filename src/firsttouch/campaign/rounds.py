@@ -31,8 +31,8 @@ class Meeting:
 
     *hosts* has this process's host. A host is not waited for if it has left, if Slurm has it as down, or if it
     gives no heartbeat. *present* are the hosts that ended the last round, *absent* says why the others did not.
-    The mark of that round in the journals is *ended* (None: there is none yet). A decision about the next round
-    rests on what stands before it: others may already measure again.
+    The mark of that round in the journals is *ended* (None: it did not end). A decision about the next round
+    rests on the lines before it: others may already measure again.
     """
 
     def __init__(

@@ -35,13 +35,13 @@ from firsttouch.records.schema import BUSY, Record
 from firsttouch.systems.definition import load
 
 Say = Callable[[str], None]
-#: Seconds between looks at a busy host, before it counts as busy for good.
+#: Seconds between looks at a busy host, before it is treated as busy for good.
 _PAUSES = (30, 60, 120, 240, 480)
 _SMOKE_PAUSES = (1, 2)
 
 
 class Judge(Protocol):
-    """What says what is undecided: a campaign judges nothing itself. *records* are those of each host so far."""
+    """Names what is undecided: a campaign does not judge. *records* are the records of each host so far."""
 
     #: The most repetitions of an undecided case.
     most: int
@@ -75,7 +75,7 @@ class HostRun(Struct):
 
     #: The number of steps by their last state.
     ended: dict[str, int] = field(default_factory=dict)
-    #: The seconds of a job that judged, and why undecided cases were not measured again ("": it decides nothing).
+    #: The seconds of a job that judged, and why undecided cases were not measured again ("": there is no reason).
     seconds: float = 0.0
     limit: str = ""
     #: Whether this host prints what concerns all hosts of the job, and the hosts that its exit status stands for.
@@ -100,9 +100,9 @@ def run(
 ) -> HostRun:
     """Run all steps that are left for this host; raises Missing if the results' file system is full.
 
-    The *judge* judges hosts of a kind of campaign that gives verdicts: what it leaves undecided is measured again.
+    The *judge* judges hosts of a kind of campaign that gives verdicts: undecided cases are measured again.
     *only* has patterns of step names (none: all). *programs* is the backend of the programs and *image* its image
-    or view ("": those of the partition); raises BadInput, Missing or CannotHere if it does not fit this host.
+    or view ("": the partition's); raises BadInput, Missing or CannotHere if it does not fit this host.
     """
     chosen = load(campaign.system).programs(slurm.partition(), programs, image)
     backends.start_with(*chosen, ["--version"])
@@ -187,7 +187,7 @@ class _Runner:
             self.step(step, self.beat)
 
     def draw(self, steps: Sequence[Step], number: int) -> list[Step]:
-        """Return the steps of a round in an order drawn anew, behind the topology, which measures nothing."""
+        """Return the steps of a round in a newly drawn order, behind the topology, which does not measure."""
         self.order, self.place = drawn_order.of_round(number, self.host), 0
         ordered = drawn_order.shuffle(steps, self.order)
         if len(ordered) > 1:
@@ -368,14 +368,14 @@ class _Runner:
     def decide(self, judge: Judge) -> None:
         """Measure again what is not decided, together with the hosts of the job, and have the verdict written.
 
-        This ends when another repetition would decide nothing, no host measured in the last round, or the job has
-        too little time left. A host that other programs keep busy measures nothing again.
+        This ends when another repetition cannot decide, no host measured in the last round, or the job has
+        too little time left. A host that other programs keep busy does not measure again.
         """
         most, deadline = judge.most, slurm.end_of_job()
         number, goal, is_measured, is_late, is_busy = 0, 0, True, False, False
         while self.meeting.end_round(number, is_measured=is_measured, beat=self.beat) and number < most - 1:
             if self.is_again and not goal and len(self.meeting.hosts) == 1:
-                # What the fleet leaves undecided gets twice as many repetitions as the earlier jobs made.
+                # Cases that the fleet leaves undecided get twice the number of repetitions of the earlier jobs.
                 left = judge.left_by_fleet(self._records(self._all_journals()), self.host)
                 goal = 2 * min(left.values(), default=0)
             if (open_steps := self._open_steps(judge, goal)) is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a campaign: what is finished, missing and skipped, and why; and the overview of it as text.
+"""The state of a campaign: finished, missing and skipped steps, and why; and the overview of it as text.
 
-Nothing here writes a file. Slurm's accounting states how jobs ended.
+This module writes no files. Slurm's accounting states how jobs ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firsttouch.campaign.leases import abandoned_holders
 from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
 
-#: What a host did that died in a job.
+#: The last action of a host that died in a job.
 SILENT = "it stopped answering"
 
 
@@ -41,7 +41,7 @@ class Gap(Struct, frozen=True):
 class State(Struct, frozen=True):
     """The state of a campaign: the hosts with a journal, *finished* of *wanted* steps, and gaps.
 
-    *skipped* and *found* are finished steps: what hosts cannot do, and what proves a defect of the host. *unsure*
+    *skipped* and *found* are finished steps: steps that hosts cannot do, and steps that prove a defect. *unsure*
     has a sentence if Slurm's accounting does not answer.
     """
 
@@ -59,7 +59,7 @@ class State(Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Return whether nothing is missing."""
+        """Return whether the campaign is complete."""
         return not self.gaps
 
     def to_dict(self) -> dict[str, Any]:
@@ -292,7 +292,7 @@ _LISTED = 40
 
 
 def overview(campaign_state: State) -> str:
-    """Return the overview in Markdown: what is finished, what is missing, and what was skipped."""
+    """Return the overview in Markdown: finished, missing and skipped steps."""
     campaign = campaign_state.campaign
     effort = "" if campaign.effort == "full" else f", effort {campaign.effort}"
     parts = [

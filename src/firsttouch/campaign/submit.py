@@ -49,7 +49,7 @@ class Submitted(Struct, frozen=True):
 class Again(Struct, frozen=True):
     """How jobs are submitted, and submitted again for the hosts that they leave undecided.
 
-    With *resubmit*, the job that collects submits undecided hosts again, up to so many repetitions of the *steps*
+    With *resubmit*, the collecting job submits undecided hosts again, up to *resubmit* repetitions of the *steps*
     (patterns). *options* are sbatch's; *drains*: jobs drain the hosts that fail.
     """
 
@@ -109,7 +109,7 @@ def split_options(options: Sequence[str]) -> list[str]:
 
 
 def collector_options(options: Sequence[str]) -> list[str]:
-    """Return those of sbatch's *options* that the collecting job needs, too; raises BadInput for a bad one."""
+    """Return the *options* of sbatch that the collecting job needs, too; raises BadInput for a bad one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for names in _COLLECTOR_OPTIONS:
         parser.add_argument(*names)
@@ -131,8 +131,8 @@ def submit(
 ) -> Submitted:
     """Submit a job for each of *hosts*, and one that collects after all of them.
 
-    *options* are sbatch's and follow those of the system. *argv* are the template's arguments, *collecting* those
-    of the collecting job. All hosts are stored before, so that hosts without a job are listed as missing. Hosts
+    *options* are sbatch's and follow the options of the system. *argv* are the arguments of the template,
+    *collecting* of the collecting job. All hosts are stored before, so that hosts without a job are missing. Hosts
     that are down, drained or reserved get a job only with *wait*. If Slurm refuses a job, the others are still
     collected.
     """
@@ -180,7 +180,7 @@ def unavailable(campaign: Campaign, hosts: Sequence[str], options: Sequence[str]
 def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: Sequence[int] = ()) -> str:
     """Submit a job of a campaign of one host, which collects itself; return its number. Raises RunFailed.
 
-    *options* are sbatch's and follow those of the system, *fds* stay open in it.
+    *options* are sbatch's and follow the options of the system, *fds* stay open in it.
     """
     given = [str(template(campaign.kind)), "--campaign", str(campaign.folder)]
     return _submit_to(campaign, host, [*_with_access(campaign, options), *given], fds=fds)
@@ -214,7 +214,7 @@ def _log(campaign: Campaign) -> Path:
 
 
 def _with_access(campaign: Campaign, options: Sequence[str]) -> list[str]:
-    """Return sbatch's options behind those of the system's file: of two, sbatch takes the last one."""
+    """Return sbatch's options behind the options of the system's file: of two, sbatch takes the last one."""
     return [*split_options(load(campaign.system).access), *options]
 
 

@@ -2,7 +2,7 @@
 """Keeps the time of a check: starts the process that measures, reads how far it is, and kills it in time.
 
 It loads no library that computes: where these cannot be loaded, as under a limit of memory or processes, the check
-ends as one that proves nothing.
+ends without a proof.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_LATE = 64
 
 
 class CheckState(Struct, frozen=True):
-    """How far a check is: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: nothing is known yet).
+    """The progress of a check: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: not known yet).
 
     *status* is the exit status of that verdict. *measured* are metric, value, unit and status of each measurement,
     *left* the titles of the steps that are not done, *troubles* why steps failed.
@@ -91,7 +91,7 @@ def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> 
     late = 0
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        # What is in the pipe when the time is over was printed in time.
+        # The text in the pipe when the time is over was printed in time.
         while (seconds_left := until - clock.monotonic()) > 0 or late < _MOST_LATE:
             late += seconds_left <= 0
             if not selector.select(max(0.0, min(seconds_left, _LOOK))):
