@@ -9,5 +9,5 @@ records.parquet. ``aspects`` derives results and charts from the records of a ho
 replaces the page, and ``campaign_report`` writes the report of a campaign.
 """
 
-#: With more hosts than this, the page of a report is that of a fleet.
+#: With more hosts than this, the page of a report describes a fleet.
 FEW_HOSTS = 4

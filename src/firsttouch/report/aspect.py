@@ -24,7 +24,7 @@ from firsttouch.report.text import clean, plain, span
 from firsttouch.units import number, percent, quantity
 
 # ----------------------------------------------------------------------
-# What an aspect consists of.
+# The parts of an aspect.
 
 
 class Result(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Result(Struct, frozen=True):
 
     @property
     def value(self) -> str:
-        """What the line states."""
+        """The text of the line."""
         return self.text or (value(self.record) if self.record else "")
 
     @property
@@ -79,7 +79,7 @@ class Chart(Struct, frozen=True):
 
 
 class Aspect(Struct, frozen=True):
-    """What the records of a host say about one aspect: charts may be *absent*."""
+    """The results of a host for one aspect: charts may be *absent*."""
 
     results: Sequence[Result] = ()
     charts: Sequence[Chart] = ()
@@ -87,7 +87,7 @@ class Aspect(Struct, frozen=True):
 
 
 # ----------------------------------------------------------------------
-# What aspects have in common.
+# Shared by all aspects.
 
 
 def best(records: Iterable[Record]) -> Record:
@@ -161,12 +161,12 @@ def value_table(caption: str, labels: Sequence[str], rows: Iterable[tuple[Sequen
 
 
 def way_of(record: Record, order: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that identify the way of measuring a record, those of *order* first."""
+    """Return the parameters that identify the way of measuring a record, the ones of *order* first."""
     way = Case.from_record(record).way
     return {name: way[name] for name in (*order, *sorted(way.keys() - {*order})) if name in way}
 
 
-#: The parameters whose values need no name beside them.
+#: The parameters whose values are shown without their names.
 _NAMELESS = {"program", "access", "kernel", "policy"}
 
 
@@ -186,9 +186,9 @@ def way_name(parameters: Mapping[str, Any]) -> str:
 # ----------------------------------------------------------------------
 # The probe compared with other programs: the same case on the same host.
 
-#: Store types that count as equal; the compiler chooses those of STREAM, and STREAM does not report which.
+#: Store types that are treated as equal; the compiler chooses STREAM's types, which STREAM does not report.
 _REGULAR = frozenset({"regular", "compiler", None})
-#: Parameters that identify a case, beside PU-set and bank.
+#: Parameters that identify a case, in addition to PU-set and bank.
 _SAME = ("threads", "size_bytes")
 
 
@@ -248,7 +248,7 @@ def _place(record: Record, names: Sequence[str]) -> str:
 
 
 def _labels(record: Record, names: Sequence[str]) -> list[str]:
-    """Return the texts of a record's parameters of those *names*; that of its check without any."""
+    """Return the texts of a record's parameters with those *names*; its check's parameters without any."""
     parameters = Case.from_record(record).parameters
     return [clean(plain(parameters.get(name))) for name in names] or [record.check]
 

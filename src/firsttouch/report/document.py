@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page or a ticket consists of, before it has a form: sections of texts, lists, tables and drawings.
+"""The content of a page or a ticket, before it has a form: sections of texts, lists, tables and drawings.
 
 Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.forms` writes it as HTML or Markdown.
-A cell of a table keeps its value beside its format, so that a colour, a column's alignment and a text come from
+A cell of a table keeps its value with its format, so that a colour, a column's alignment and a text come from
 the value and not from another text.
 """
 
@@ -68,9 +68,9 @@ class Block(Struct, frozen=True):
 class Cell(NamedTuple):
     """A *value* of a table with its *format*, which turns it into text; None has no text.
 
-    *tone* is the class of its colour. *sign* stands before the text: beside a word that says the same, or alone,
+    *tone* is the class of its colour. *sign* stands before the text: next to a word of the same meaning, or alone,
     and then with its *meaning*. *tip* is a tooltip. *key* is its address in the page,
-    *link* that of what it leads to.
+    *link* the address that it leads to.
     """
 
     value: Any = None
@@ -84,7 +84,7 @@ class Cell(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What a reader sees."""
+        """The visible text."""
         return "" if self.value is None else self.format(self.value)
 
 
@@ -196,7 +196,7 @@ class Listing(Block, frozen=True):
 class Card(Block, frozen=True):
     """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged) and *warnings*.
 
-    *answer* stands in place of the verdict of a host that nothing judged. *lines* say why, what is recommended and
+    *answer* replaces the verdict of a host that is not judged. *lines* say why, what is recommended and
     what to do next, each after its name. *key* is unique in the page. *facts* state what was measured, and when.
     """
 
@@ -258,7 +258,7 @@ class Document(Struct, frozen=True):
 
     @property
     def contents(self) -> list[Text]:
-        """Links to its sections, and to those of its only host or system."""
+        """Links to its sections, and to the sections of its only host or system."""
         sections = [block for block in self.blocks if isinstance(block, Section)]
         parts = {s.key: [b for b in s.blocks if isinstance(b, Section) and b.key] for s in sections}
         if sum(map(bool, parts.values())) == 1:
@@ -286,7 +286,7 @@ def not_shown(reason: Text) -> Paragraph:
 
 
 def linked_files(files: Mapping[str, str]) -> Paragraph:
-    """Return the paragraph that names the files beside a page, each with its purpose."""
+    """Return the paragraph that names the files next to a page, each with its purpose."""
     parts = ["In the same folder: "]
     for number, (name, purpose) in enumerate(files.items(), start=1):
         parts += [Span(name, link=name), f" {purpose}{', ' if number < len(files) else ''}"]

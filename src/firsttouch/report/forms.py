@@ -76,7 +76,7 @@ def style() -> str:
 
 
 def _file(name: str) -> str:
-    """Return a file of the templates, which belong to this package: an installed wheel has nothing else."""
+    """Return a file of the templates, which belong to this package: an installed wheel has no other files."""
     return resources.files("firsttouch.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 

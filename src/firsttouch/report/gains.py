@@ -60,8 +60,8 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
     Every host of *times* has the *default*, and all times are above 0. The gain of a scenario is the geometric
     mean over its hosts of the ratio of the geometric means (default / scenario). Two things widen the interval:
 
-    * Noise. The variance of a gain is the larger of two: that of repetitions, pooled over all hosts and scenarios,
-      and that of a scenario's gain between hosts, pooled over the scenarios of several hosts. Student's t allows
+    * Noise. The variance of a gain is the larger of two: of repetitions, pooled over all hosts and scenarios,
+      and of a scenario's gain between hosts, pooled over the scenarios of several hosts. Student's t allows
       for the number of comparisons with one control (C. W. Dunnett, A multiple comparison procedure for comparing
       several treatments with a control, 1955; here by Bonferroni's inequality).
     * Hosts that did not measure the scenario. Their default runs show how much slower they are. If the

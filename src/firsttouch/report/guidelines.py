@@ -189,7 +189,7 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
     if left_out:
         hosts_left_out = list_names([names[h] for h in left_out], most=_NAMED)
         why += f"; {hosts_left_out} left out, because hosts are comparable only by their default runs"
-    # Without a name, a scenario may be that of several runs.
+    # Without a name, a scenario may belong to several runs.
     notes = {id(usual): DEFAULT, id(chosen): USE}
     return Choice(
         _title(record, len(hosts)),

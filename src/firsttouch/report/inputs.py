@@ -52,7 +52,7 @@ class Gathered(Struct, frozen=True, dict=True):
     by system and host.
 
     *unread* are unreadable files, folders and records, *hosts* those with samples, *systems* the number of records
-    of each system, and *configured* those of configurations (:func:`firsttouch.judge.drift.configured`). They
+    of each system, and *configured* the ones of configurations (:func:`firsttouch.judge.drift.configured`). They
     are complete once the samples have been read.
     """
 
@@ -107,7 +107,7 @@ class Gathered(Struct, frozen=True, dict=True):
         return samples
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
-        """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""
+        """Return all records, or only some of *hosts* or of *aligners*' checks, each once, the oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
@@ -207,7 +207,7 @@ class Gathered(Struct, frozen=True, dict=True):
         return reasons
 
     def refuse_without(self, system: str, hosts: Collection[str]) -> None:
-        """Raise BadInput if there is nothing of a *system*; *hosts* have records of it."""
+        """Raise BadInput if a *system* has no records; *hosts* have records of it."""
         if hosts or self.ahead(system) or self.missing_of.get(system):
             return
         self.refuse_unread()
@@ -216,7 +216,7 @@ class Gathered(Struct, frozen=True, dict=True):
         raise self.nothing()
 
     def of_others(self, system: str) -> str:
-        """Return how many records are of other systems than *system*, and of which; "" if there is none."""
+        """Return how many records are of other systems than *system*, and of which; "" without any."""
         others = {name: count for name, count in sorted(self.systems.items()) if name != system}
         names = ", ".join(name or "(no name)" for name in others)
         return f"{sum(others.values())} records of {names}" if others else ""
@@ -240,7 +240,7 @@ class Gathered(Struct, frozen=True, dict=True):
             raise unread.error
 
     def nothing(self) -> BadInput:
-        """Return the error that there is no record."""
+        """Return the error of a report without records."""
         self.refuse_unread()
         for host, sentence in self.ahead().items():
             return BadInput(f"no record counts: {one_line(host)}: {sentence}")
@@ -331,7 +331,7 @@ def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Jud
 def of_system(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:
     """Return the samples of *system* among *paths*, and print how many records are of others.
 
-    Raises BadInput if there is none.
+    Raises BadInput without any.
     """
     gathered = gather(paths, logs=logs)
     samples = gathered.samples(system.name)

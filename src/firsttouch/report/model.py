@@ -99,7 +99,7 @@ class HostView(Struct, frozen=True):
         return {str(k): str(v) for k, v in settings.items()} if isinstance(settings, Mapping) else {}
 
     def why_absent(self, *checks: str) -> str:
-        """Return why there is no valid record of *checks*."""
+        """Return why *checks* have no valid record."""
         for problem in self.problems:
             if problem.check in checks:
                 return f"{problem.kind}: {problem.reason}"
@@ -125,12 +125,12 @@ def dataset_of(record: Record) -> str:
 
 
 def reads_per_thread(record: Record) -> str:
-    """Return the number per thread of a run with as many for each: ``100 pairs per thread``; else nothing."""
+    """Return the number per thread of a run with equal numbers: ``100 pairs per thread``; else an empty string."""
     p = record.parameters
     each, reads = p.get("reads_per_thread"), p.get("reads")
     if not each:
         return ""
-    # Both mates of a pair count as reads.
+    # Each mate of a pair is one read.
     paired = bool(reads) and reads > 1.5 * each * p["instances"] * p["threads"]
     return f"{each} {'pairs' if paired else 'reads'} per thread"
 

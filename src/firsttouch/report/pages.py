@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a few hosts and the files beside it."""
+"""The page of a few hosts and the files next to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------
 # The files of a report.
 
-#: The files beside a page, and what they are for.
+#: The files next to a page, with their purposes.
 PURPOSES = {
     "summary.md": "for a ticket",
     "summary.json": "for programs",
@@ -85,12 +85,12 @@ def build(
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
-    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts*
-    are those of hosts that references or other hosts judge, *alone* those of others. *common_losses* has the
-    loss that most hosts of a system share, or None, by system. *drawn* are the hosts with figures (default: all);
+    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts* belong to the
+    hosts that references or other hosts judge, *alone* to the others. *common_losses* has the loss that most hosts
+    of a system share, or None, by system. *drawn* are the hosts with figures (default: all);
     guidelines use the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs
-    to it. *generated* is the time that the pages state (default:
-    now); the same arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or
+    to it. *generated* is the time that the pages state (default: now); the same arguments give the same files,
+    byte for byte. Raises BadInput without results, or if
     the XML is not a topology.
     """
     shared = {name: loss for name, loss in common_losses.items() if loss is not None}
@@ -169,7 +169,7 @@ class _PageHost(Struct, frozen=True):
 
 
 class _Report(Struct, frozen=True):
-    """What the page and the ticket show; *verdicts* are the worst first."""
+    """The content of the page and the ticket; *verdicts* are the worst first."""
 
     title: str
     stated: str
@@ -219,7 +219,7 @@ def _page(report: _Report) -> Document:
 
 
 def _short_section(host: _PageHost, card: Card) -> Section:
-    """Return the section of a host in a ticket: what its card states, and its results."""
+    """Return the section of a host in a ticket: the content of its card, and its results."""
     view = host.view
     stated: list[Text] = [[Span(name, "b"), ": ", *spans(text)] for name, text in card.lines.items()]
     stated += [[Span("Warning", "b"), f": {text}"] for text in card.warnings]

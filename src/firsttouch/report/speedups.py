@@ -18,7 +18,7 @@ from firsttouch.scenarios.placement import name_of
 # ----------------------------------------------------------------------
 # The scenarios of each aligner and dataset against the default run (thesis, section 5.3).
 
-#: The policy of the default run: nothing is requested of the operating system.
+#: The policy of the default run, without a request to the operating system.
 DEFAULT_POLICY = "original"
 METRIC = "alignment_time"
 

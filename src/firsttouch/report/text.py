@@ -12,7 +12,7 @@ from firsttouch.errors import first_of, without_commands
 from firsttouch.host.cpusets import format_list
 from firsttouch.units import number, text_range
 
-#: Verdict -> the sign that stands beside its colour, for readers who do not see colours, and on paper.
+#: Verdict -> the sign that stands next to its colour, for readers who do not see colours, and on paper.
 SIGNS: Mapping[str, str] = {
     "pass": "\N{CHECK MARK}",
     "undecided": "?",
@@ -27,9 +27,9 @@ NOT_MEASURED = "-"
 # lone surrogates (from names that are not UTF-8) and the two non-characters of XML 1.0.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _BLANKS = re.compile(r"[\t\n\r]+")
-# What needs no escape in an address.
+# Characters without an escape in an address.
 _NOT_IN_ADDRESS = re.compile(r"[^A-Za-z0-9._]+")
-# An underscore within a word, as in copy_bandwidth, is no markup.
+# An underscore within a word, as in copy_bandwidth, is not markup.
 _MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
 
 

@@ -64,7 +64,7 @@ def folds(
 ) -> Group:
     """Return a line for each verdict, and its evidence, which is open for the first hosts that do not pass.
 
-    *keys* are the addresses of hosts within the page, *pages* those of their own pages. *complete* is the
+    *keys* are the addresses of hosts within the page, *pages* the addresses of their own pages. *complete* is the
     file with all evidence.
     """
     lines = [
@@ -100,7 +100,7 @@ def _first(verdict: HostVerdict) -> str:
 
 #: The verdict whose colour and sign an answer has.
 _LIKE: Mapping[str, Word] = {"as expected": "pass", "low": "suspect", "unknown": "undecided"}
-#: What to do next by the verdict.
+#: The next step by the verdict.
 _NEXT: Mapping[Word, Text] = {
     "fail": ["Repair what is named. ", Span("firsttouch campaign submit validate", "code"), " judges it again."],
     "invalid": "Measure it again: the measurement itself was wrong.",
@@ -108,7 +108,7 @@ _NEXT: Mapping[Word, Text] = {
     "undecided": ["Measure it again, or give it references: ", Span("firsttouch baseline", "code"), "."],
     "pass": "Nothing is to be done.",
 }
-#: What to do next about a low part.
+#: The next step for a low part.
 _AGAIN, _MODULES = "Measure it again", "; if it stays low, look at its memory modules and firmware"
 
 
@@ -129,7 +129,7 @@ def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
 
 
 def part_answers(verdict: HostVerdict) -> str:
-    """Return what the parts of a host reach that nothing else judged."""
+    """Return the levels of the parts of a host that have no other verdict."""
     first = deciding(verdict.expected)
     if first is None:
         return "Neither its bandwidth nor its latency was measured."

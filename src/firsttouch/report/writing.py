@@ -57,9 +57,9 @@ def write_report(
     """Write a report of the *records* (files, folders, stores, campaigns) into the folder *out*.
 
     An earlier report there is replaced. The references of *system* judge its hosts. For a few hosts the page shows
-    every figure; for more it is that of a fleet, with pages of the *details* worst hosts. *xml* has the topology
+    every figure; for more it describes a fleet, with pages of the *details* worst hosts. *xml* has the topology
     of the host that it names. Records older than *max_age* seconds are left out. Raises BadInput for anything else
-    in *out*, and if there is nothing to report.
+    in *out*, and if a report would be empty.
     """
     topology_xml = _prepared(records, out, xml)
     make, gathered = report_of(records, system, details=details, topology_xml=topology_xml, max_age=max_age)
@@ -79,7 +79,7 @@ def write_comparison(
 
 
 def _prepared(records: Sequence[Path], out: Path, xml: Path | None) -> str | None:
-    """Return the topology in *xml*; raises BadInput if it is none, or if *out* holds what is no report."""
+    """Return the topology in *xml*; raises BadInput if it is none, or if *out* holds anything but a report."""
     atomic_files.refuse_overwriting([paths.resolve(out)], [*records, *([xml] if xml else [])])
     _check_replaceable(paths.resolve(out))
     if xml is None:
@@ -98,9 +98,9 @@ def report_of(
 ) -> tuple[Callable[[Path], Summary | FleetSummary], Gathered]:
     """Read and judge the *records*; return a function that writes the report into a folder, and the inputs.
 
-    The references of *system* judge its hosts. If there are many hosts, those of other systems are judged by the
+    The references of *system* judge its hosts. If there are many hosts, hosts of other systems are judged by the
     references of the system that their records name, if a file describes it, and by their fleet. For a few
-    hosts the page shows every figure; for more it is that of a fleet, with pages of the *details* worst hosts.
+    hosts the page shows every figure; for more it describes a fleet, with pages of the *details* worst hosts.
     Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None

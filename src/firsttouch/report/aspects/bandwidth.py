@@ -49,7 +49,7 @@ _HOW = (
     "A cell is the bandwidth of threads on the NUMA nodes of its row with {} of its column. Brighter is faster, "
     "and the scale starts at 0.{} Cells without a valid value are marked none."
 )
-#: What is in the places of _HOW.
+#: The words for the places of _HOW.
 _BOUND = ("all memory on the bank", " Accesses are local if row and column are the same NUMA node.")
 _INTERLEAVED = ("pages interleaved over the banks", "")
 

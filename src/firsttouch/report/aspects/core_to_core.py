@@ -34,7 +34,7 @@ _HOW = (
 )
 #: With more PUs, the matrix is of NUMA nodes.
 _MOST_PUS = 24
-#: What both PUs share, from near to far, as records name it and as texts do.
+#: The things that both PUs share, from near to far, as records name them and as texts do.
 _SHARED = {"core": "core", "cache": "cache", "numa-node": "NUMA node", "package": "package", "host": "host"}
 
 _Pair = tuple[int, int]
@@ -70,7 +70,7 @@ def aspect(view: HostView) -> Aspect:
 
 
 def _near_first(record: Record) -> tuple[int, str, bool]:
-    """Return a key that sorts transfers by what is shared, and those of a near line first."""
+    """Return a key that sorts transfers by what is shared, transfers of a near line first."""
     ranks, name = list(_SHARED), str(record.parameters.get("shared", ""))
     rank = ranks.index(name) if name in ranks else len(ranks)
     return (rank, _shared(record), record.parameters.get("line") == "far")

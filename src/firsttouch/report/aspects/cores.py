@@ -68,7 +68,7 @@ def _chains(records: Sequence[Record]) -> list[tuple[Entry, ...]]:
 
 
 def _way(record: Record) -> tuple[str, str]:
-    """Return chain and running of a record; those of all clocks at once are not stated."""
+    """Return chain and running of a record; a record of all clocks at once has neither."""
     p = record.parameters
     return str(p.get("chain", "registers")), str(p.get("running", "all"))
 

@@ -60,7 +60,7 @@ KNOWN = "theoretical_bandwidth_known"
 def fraction(view: HostView, record: Record) -> float | None:
     """Return the record's rate over the theoretical bandwidth of its banks, None if that is unknown.
 
-    Formula 3.1 gives the theoretical bandwidth of a package, and all banks are assumed to be alike.
+    Formula 3.1 gives the theoretical bandwidth of a package, and all banks are assumed to be equal.
     """
     bank = bank_bandwidth(view)
     if bank is None or record.unit != "GB/s" or not banks(record):
@@ -75,7 +75,7 @@ def of_theory(view: HostView, record: Record) -> str:
 
 
 def bank_bandwidth(view: HostView) -> float | None:
-    """Return the theoretical bandwidth of one bank (GB/s), None if it is unknown; all are assumed to be alike."""
+    """Return the theoretical bandwidth of one bank (GB/s), None if unknown; banks are assumed to be equal."""
     theory = theoretical(view)
     if theory is None or theory.unit != "GB/s":
         return None

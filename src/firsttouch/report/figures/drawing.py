@@ -19,7 +19,7 @@ from firsttouch.units import number
 
 #: Width (px) of a chart.
 WIDTH = 480
-#: Height (px) of a line of text, font size of a heading, and that of plain letters as wide as its bold ones.
+#: Height (px) of a line of text, font size of a heading, and size of plain letters as wide as its bold ones.
 _LINE, _HEADING, _WIDE_AS_BOLD = 20.0, 14.0, 16.0
 #: Length (px) of a sign in a legend, from there to its text, and between columns.
 _SIGN, _TO_TEXT, _GAP = 30, 38, 16
@@ -61,7 +61,7 @@ class Scale(Struct, frozen=True):
 
 
 def steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Return at *most* so many ticks, at multiples of 1, 2 or 5 times a power of ten."""
+    """Return at *most* this number of ticks, at multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / most
     unit = 10.0 ** floor(log10(rough))
     step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= rough * (1 - 1e-9))
@@ -104,7 +104,7 @@ _DASHES = ("", "10 4", "3 3", "12 4 3 4", "6 2", "16 6")
 
 
 class Look(Struct, frozen=True):
-    """What a series, a mark or a bar looks like, on the chart and in the legend."""
+    """The look of a series, a mark or a bar, on the chart and in the legend."""
 
     colour: str
     marker: str = ""
@@ -136,7 +136,7 @@ def _draw_sign(canvas: Canvas, look: Look, corner: Place) -> None:
 
 
 def _columns(labels: Sequence[str], room: float) -> tuple[int, list[float]]:
-    """Return the rows of a legend and the widths of its columns: as many as fit into *room* px, at least one."""
+    """Return the rows of a legend and the widths of its columns: all that fit into *room* px, at least one."""
     for rows in range(1, len(labels)):
         columns = [labels[start : start + rows] for start in range(0, len(labels), rows)]
         widths = [_TO_TEXT + max(map(width, column)) + _GAP for column in columns]
@@ -196,8 +196,8 @@ def _draw_across(canvas: Canvas, frame: _Frame, scale: Scale, name: str, *, grid
 class Axes:
     """Axes with ticks on a canvas, below a heading and a legend; data are drawn with its methods.
 
-    *scales* and *names* are those of the x axis and the y axis, *looks* has the labels of the legend. *height* is
-    that of the axes, and *above* is room over them, px.
+    *scales* and *names* belong to the x axis and the y axis, *looks* has the labels of the legend. *height* is
+    the height of the axes, and *above* is room over them, px.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class Axes:
         rows = self._up.spaced_ticks(height, lambda _: _LINE)
         left = 12 + max([20.0, *(width(label) for _, label in rows)])
         right = max([12.0, *(width(label) / 2 for _, label in self._across.ticks[-1:])])
-        # The name of the y axis stands over it, where it has more room than beside it.
+        # The name of the y axis stands over it, where it has more room than at its side.
         top = head.height + _LINE + 10 + above
         self.frame = _Frame(left, top, across - right, top + height)
         self.canvas = Canvas(across, top + height + 46, name)
@@ -348,7 +348,7 @@ class Bar(Struct, frozen=True):
     kind: str
 
 
-#: Sizes (px) of a row and the bar in it, of a text beside a bar and its distance, and of the labels.
+#: Sizes (px) of a row and the bar in it, of a text next to a bar and its distance, and of the labels.
 _ROW, _BAR, _TEXT, _AWAY, _LABEL, _WIDEST_LABEL = 34, 21, 13.0, 7, 12.0, 220
 
 
@@ -407,7 +407,7 @@ def draw_bars(
 
 
 def _axis_end(bars: Sequence[Bar], length: float) -> float:
-    """Return the end of an axis of *length* px that has room for the texts beside the *bars*."""
+    """Return the end of an axis of *length* px that has room for the texts next to the *bars*."""
     ends = [1.05 * max(bar.high for bar in bars)]
     for bar in bars:
         beside = min(width(bar.text, _TEXT) + 2 * _AWAY, 0.8 * length)

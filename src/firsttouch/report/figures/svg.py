@@ -23,7 +23,7 @@ SERIES = tuple(f"var(--series-{i})" for i in range(1, 7))
 Place = tuple[float, float]
 
 # ----------------------------------------------------------------------
-# Sizes of texts. The reader's font is unknown, so widths are those of DejaVu Sans, which is wider than most.
+# Sizes of texts. The reader's font is unknown, so widths are taken from DejaVu Sans, which is wider than most.
 
 #: Font size (px) of the labels.
 SIZE = 13.0
@@ -82,7 +82,7 @@ def wrap(text: str, room: float, size: float = SIZE) -> list[str]:
 
 
 def _ring(corners: int, size: float = 1, *, inner: float = 1, turn: float = 0) -> list[Place]:
-    """Return the corners of a regular shape of the radius *size*; those of a star have another *inner* radius."""
+    """Return the corners of a regular shape of the radius *size*; a star has another *inner* radius."""
     angles = [(2 * pi * i / corners + turn, size * (inner if i % 2 else 1)) for i in range(corners)]
     return [(radius * sin(angle), -radius * cos(angle)) for angle, radius in angles]
 
@@ -111,7 +111,7 @@ def _path(points: Iterable[Place]) -> str:
 
 
 def _element(tag: str, content: str = "", **attributes: str | float) -> str:
-    """Return an element of SVG; a name such as ``font_size`` or ``class_`` is that of an attribute."""
+    """Return an element of SVG; a name such as ``font_size`` or ``class_`` names an attribute."""
     written = ""
     for name, value in attributes.items():
         text = value if isinstance(value, str) else f"{round(value, 2):g}"
@@ -123,8 +123,8 @@ def _element(tag: str, content: str = "", **attributes: str | float) -> str:
 class Canvas:
     """A drawing of *width* x *height* px; x runs to the right and y down, from the upper left corner.
 
-    *name* prefixes every id, so it must be unique in the page. A *tip* is a tooltip, and *attributes* are those of
-    SVG, such as ``stroke_dasharray="4 3"`` or ``class_="cell"``.
+    *name* prefixes every id, so it must be unique in the page. A *tip* is a tooltip, and *attributes* are SVG's,
+    such as ``stroke_dasharray="4 3"`` or ``class_="cell"``.
     """
 
     def __init__(self, width: float, height: float, name: str = "") -> None:

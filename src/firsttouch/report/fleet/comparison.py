@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a comparison of two campaigns: what changed, on which hosts, and what only one of them has."""
+"""The report of a comparison of two campaigns: changes, their hosts, and results that only one of them has."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ class Compared(Struct, frozen=True):
 def build(
     comparison: Comparison, out: Path, *, names: tuple[str, str], generated: datetime.datetime | None = None
 ) -> Compared:
-    """Write the report of a comparison into the existing folder *out*; *names* are those of the campaigns."""
+    """Write the report of a comparison into the existing folder *out*; *names* are the campaigns' names."""
     counts = {word: sum(c.word == word for c in comparison.changes) for word in ORDER}
     needs = _needs(comparison.changes)
     texts = {"undecided": f"undecided ({needs})"} if needs else {}

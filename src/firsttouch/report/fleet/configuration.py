@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section Configuration of a fleet's report: what deviates, and what divides the hosts."""
+"""The section Configuration of a fleet's report: the settings that deviate, and the ones that divide the hosts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Drifted(Struct, frozen=True):
     divisions: Sequence[tuple[Divided, Sequence[str]]]
 
     def blocks(self, system: str) -> list[Block]:
-        """Return the section of a page: what divides the hosts, what deviates, and the golden configuration."""
+        """Return the section of a page: settings that divide hosts, that deviate, and the golden configuration."""
         alike = f"The {count(self.drift.hosts, 'host')} with a known configuration are configured alike."
         deviations: list[Block] = [Paragraph(alike, "good")]
         if self.groups:
@@ -55,7 +55,7 @@ class Drifted(Struct, frozen=True):
         ]
 
     def lines(self) -> list[str]:
-        """Return the sentences of the ticket and of the terminal: what divides the hosts, then what deviates."""
+        """Return the sentences of the ticket and the terminal: settings that divide hosts, then deviations."""
         lines = self.divided()
         for hosts, deviations in [*self.groups.items()][:_IN_TICKET]:
             lines.append(f"{_settings(deviations)}: {clean(_hosts(hosts))}")
@@ -90,7 +90,7 @@ class Drifted(Struct, frozen=True):
 
 
 def host_drift(configurations: Mapping[str, Configuration], findings: Findings) -> Drifted | None:
-    """Return the configurations of a system's hosts; None if that of none of them is known."""
+    """Return the configurations of a system's hosts; None if all of them are unknown."""
     own = {host: configurations[host] for host in findings.hosts if host in configurations}
     if not own:
         return None

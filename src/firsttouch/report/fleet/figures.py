@@ -50,10 +50,10 @@ MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_ME
 
 
 def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
-    """Return the map of a fleet with its key, or why there is none.
+    """Return the map of a fleet with its key, or the reason for its absence.
 
     The columns are in the order of their checks. Hosts and metrics link to what a page has about them: *detailed*
-    are the hosts with a line of their own; without it, nothing links.
+    are the hosts with a line of their own; without it, the map has no links.
     """
     findings = ranks.findings
     samples = findings.samples
@@ -83,7 +83,7 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
             if case not in column:
                 continue
             word = ORDER[findings.words[group]]
-            # A cell and its tooltip have the same expected value: that of the column, or the one that decided.
+            # A cell and its tooltip have the same expected value: the column's, or the one that decided.
             change = differences[place] if word == "pass" else float(findings.change[group])
             sign = "" if word == "pass" else SIGNS[word]
             cells[column[case]] = _cell(change, better[column[case]], sign, _tip(ranks, host, group))
@@ -113,7 +113,7 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
 
 
 def _explained(hosts: int, metrics: int) -> Fold:
-    """Return how to read the map; so many *hosts* have no row and *metrics* no column."""
+    """Return how to read the map, in which *hosts* have no row and *metrics* no column."""
     marks: list[str] = []
     for word in (*(w for w in SIGNS if w != "pass"), "not measured"):
         mark = word_span(word) if word in SIGNS else Span(word, sign=NOT_MEASURED)
@@ -141,7 +141,7 @@ def _empty(sign: str = "") -> Cell:
 def _tip(ranks: Ranks, host: str, group: int) -> str:
     """Return the tooltip of a cell; the header of its column names the metric.
 
-    The reference is that of the column, or the one by which this host does not pass.
+    The reference belongs to the column, or is the one by which this host does not pass.
     """
     findings = ranks.findings
     number_of_case = int(findings.samples.case[group])

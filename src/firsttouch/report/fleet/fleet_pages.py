@@ -46,7 +46,7 @@ from firsttouch.report.text import clean, count, list_names
 from firsttouch.units import iso
 
 # ----------------------------------------------------------------------
-# What is missing: hosts, unfinished steps, and metrics that only some hosts have.
+# Missing results: hosts, unfinished steps, and metrics that only some hosts have.
 
 _MISSING = "What is missing"
 #: Metrics of a host that are named.
@@ -54,7 +54,7 @@ _NAMED = 2
 
 
 class MissingResults(Struct, frozen=True):
-    """What is missing: *rows* of what and why.
+    """The missing results: *rows* with the result and the reason.
 
     *hosts* is the number of hosts that lack something, *whole* the number of those without any result.
     """
@@ -155,7 +155,7 @@ def build(
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
     of aligners. *generated* is the time that the page states (default: now), *histories* are the changes by
-    system, *configurations* those of hosts. *dated_ahead* has the latest time (ms since 1970) of
+    system, *configurations* the configurations of hosts. *dated_ahead* has the latest time (ms since 1970) of
     records of the future by system and host.
     """
     with ThreadPoolExecutor(1) as beside:
@@ -371,7 +371,7 @@ class _System(Struct, frozen=True):
 
 
 class _Shown(Struct, frozen=True):
-    """What the page and the ticket show beside the card."""
+    """The content of the page and the ticket next to the card."""
 
     document: Mapping[str, Any]
     systems: Sequence[_System]

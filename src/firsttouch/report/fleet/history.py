@@ -24,7 +24,7 @@ _SEEN = (
 
 
 class Timeline(Struct, frozen=True):
-    """What changed: the *blocks* of its section, and the *documents* of the changes."""
+    """The changes: the *blocks* of their section, and the *documents* of the changes."""
 
     blocks: Sequence[Block]
     documents: Sequence[dict[str, Any]]

@@ -21,7 +21,7 @@ from firsttouch.report.text import anchors
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
 
-#: What a group adds to the rank of its case on top of its loss, by its verdict.
+#: The amount that a group adds to the rank of its case on top of its loss, by its verdict.
 _PLAIN = np.array(
     [{"pass": 0.0, "undecided": 0.5, "suspect": 1.0, "invalid": 5.0, "fail": 20.0}[w] for w in ORDER]
 )
