@@ -85,7 +85,7 @@ def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
 
     Sites do not mount every home or scratch file system, so all are bound by name. For a path its folder is bound,
     because the path may be an output or the prefix of several files. In a folder that the image has as well, such
-    as /etc, only the files are bound. What the user binds stays visible. Raises BadInput for a path with a comma
+    as /etc, only the files are bound. The user's binds stay visible. Raises BadInput for a path with a comma
     or a colon, Apptainer's separators.
     """
     wanted = {paths.ROOT, Path.cwd(), paths.results()}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backends, the sources of the measured programs: this host (native), an Apptainer image, or a Spack view.
 
-The image and the view contain firsttouch itself, which runs beside the programs. So placements are verified
+The image and the view contain firsttouch itself, which runs next to the programs. So placements are verified
 inside, and container start-up is excluded from all timings.
 """
 

@@ -18,8 +18,8 @@ from firsttouch import __version__
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.tools import run_tool
 
-#: The measuring interface: what a copy measures, and the form of its command line and records. Raise it with any
-#: change after which results of an older copy are no longer comparable, or an older copy cannot be started.
+#: The measuring interface: the measurements of a copy, and the form of its command line and records. Raise it with
+#: any change after which results of an older copy are no longer comparable, or an older copy cannot be started.
 INTERFACE = 1
 
 

@@ -68,7 +68,7 @@ def child(
         raise RunFailed(f"{argv[0]} cannot be started: {os_reason(error)}") from error
     finally:
         if process is not None:
-            # After a further signal, such as a second Ctrl-C, nothing may be left either.
+            # After a further signal, such as a second Ctrl-C, all must be gone too.
             with defer_signals():
                 _stop(process, stop, patience, clock)
 
@@ -136,7 +136,7 @@ def has_ended(pid: int, patience: float = 0.0, clock: Clock = SYSTEM_CLOCK) -> b
 
 
 def names_of_living(pids: Iterable[int]) -> dict[int, str]:
-    """Return the names of those of some processes that live; children that have ended are reaped."""
+    """Return the names of the processes that live; children that have ended are reaped."""
     names: dict[int, str] = {}
     for pid in sorted(pids):
         with contextlib.suppress(ChildProcessError):

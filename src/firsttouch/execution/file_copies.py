@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Files are copied in blocks of this size (bytes), and dealt to the threads in chunks.
 _BLOCK, _CHUNK = 1 << 20, 64 << 20
 _MOST_THREADS = 8
-#: The kernel may date two changes within one timer tick alike (seconds).
+#: The kernel may give two changes within one timer tick the same time (seconds).
 _TICK = 0.02
 
 
@@ -85,7 +85,7 @@ def _copy_file(copy: _PendingCopy, pool: ThreadPoolExecutor) -> Generator[int, N
     from concurrent.futures import wait  # noqa: PLC0415
 
     end, stop = copy.source.bytes, threading.Event()
-    # What was not cached before is not cached afterwards: a second copy would fill the NUMA nodes.
+    # Pages that were not cached before are dropped afterwards: a second copy would fill the NUMA nodes.
     cached = [_is_cached(copy.reading, min(begin + _CHUNK // 2, end - 1)) for begin in range(0, end, _CHUNK)]
     chunks = zip(range(0, end, _CHUNK), cached, strict=True)
     parts = [pool.submit(_copy_chunk, copy, begin, keep, stop) for begin, keep in chunks]

@@ -27,7 +27,7 @@ _OWN_SIGNALS = {
 }
 #: The signals that a program in the foreground gets when this process gets them.
 _FORWARDED = frozenset(signal.valid_signals() - _OWN_SIGNALS)
-#: Those of timers, which a parent of this process may have set.
+#: The signals of timers, which a parent of this process may have set.
 _TIMERS = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF}
 _PR_SET_PDEATHSIG = 1
 #: The code of a signal that the kernel sends, such as a terminal's, which goes to the whole process group.

@@ -22,7 +22,7 @@ from firsttouch.records.file_lock import try_lock
 #: The environment variable that names the lock's folder; the default is the first world-writable one of PLACES.
 VARIABLE = "FIRSTTOUCH_LOCK"
 #: Slurm's job_container/tmpfs gives each job a private /tmp and /dev/shm, but not a private /run/lock.
-PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - nothing is written into the file
+PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - the file stays empty
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE = 0.2
 
@@ -32,7 +32,7 @@ def hold_host(say: Callable[[str], None], *, shared: bool = False, hint: str = "
     """Hold the host lock during a measurement; report the holder through *say*, with a *hint*, before waiting.
 
     *shared* is for runs that are not timed: they may hold the lock together, but exclude measurements. Processes
-    that a holder started count as holders.
+    that a holder started are holders, too.
     """
     handle = _take(_file(), lambda message: say(message + hint), shared=shared)
     try:
@@ -57,7 +57,7 @@ def _file() -> Path:
 
 
 def folder() -> Path:
-    """Return the folder of the host lock, which all users of the host share; raises BadInput if it is none."""
+    """Return the folder of the host lock, which all users of the host share; raises BadInput if it is not one."""
     if named := os.environ.get(VARIABLE):
         try:
             Path(named).mkdir(parents=True, exist_ok=True)

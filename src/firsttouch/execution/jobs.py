@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that run under a placement: what is started, and how it ended."""
+"""Programs that run under a placement: their start and their end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Job(Struct):
     empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
     *env*, and what the placement's memory options need, is added to the environment. This process closes the
     descriptors *handed* when the program has them. A failure counts unless the job is *excused* when it ends. The
-    words *entering* precede those of the program, which they become. *index* is to be looked for.
+    words *entering* precede the words of the program, which they become. *index* is to be looked for.
     """
 
     argv: Sequence[str]
@@ -94,7 +94,7 @@ class Outcome(Struct):
         """Return whether memory, index and, if *all_threads*, all threads were sampled, or cannot be read.
 
         Threads that bind themselves begin on the PUs of the thread that creates them. They count when they are
-        seen on as many PUs as they should have.
+        seen on the number of PUs that they should have.
         """
         observed, asked = self.observed, self.job.placement
         bound = asked is None or len(observed.held) >= placement_check.fewest_pus(asked, self.job.threads)
@@ -129,7 +129,7 @@ class Outcome(Struct):
 
 
 def last_words(job: Job) -> str:
-    """Return the end of a job's log as the end of a message; nothing if the log is not in a file."""
+    """Return the end of a job's log as the end of a message; an empty string if the log is not in a file."""
     if job.streams:
         return ""
     return f": {last_lines(job.stderr) or 'it printed nothing'}"

@@ -46,7 +46,7 @@ class _Sample(NamedTuple):
 
 
 class IndexPages(Struct):
-    """The index of an instance under the memory *option*: what was made for it, and what the kernel shows."""
+    """The index of an instance under the memory *option*: its copies, and the kernel's view of them."""
 
     option: str
     #: The devices and inodes of its files, and their real paths if programs see them under these: some file
@@ -120,7 +120,7 @@ class Observed(Struct):
     modes: dict[str, int] = field(default_factory=dict)
     #: The memory policies of the threads besides the first one of each process, over all looks.
     thread_modes: set[str] = field(default_factory=set)
-    #: Copied pages of files at that look, which count as anonymous memory too.
+    #: Copied pages of files at that look, which are anonymous memory too.
     copied: int = 0
     memory: Memory = field(default_factory=Memory)
     #: About an index that is not the instance's own (None: it is).
@@ -143,10 +143,10 @@ class Observed(Struct):
     def _add(self, sample: _Sample, affinities: Affinities) -> None:
         """Add one look, at which the threads of the process with the most pages had these *affinities*.
 
-        :attr:`held` and :attr:`together` are those of the look with the most pages of that process among the
+        :attr:`held` and :attr:`together` come from the look with the most pages of that process among the
         looks with more than half of the most threads: before and after its threads run, a program may hold its
         memory and have one thread that is bound to one PU. The newest of equal looks counts, whatever helpers ran
-        beside the program at an older one. Looks at which threads have ended, and no other has moved, do not
+        next to the program at an older one. Looks at which threads have ended, and no other has moved, do not
         change them.
         """
         before = self._fullest
@@ -171,7 +171,7 @@ class Observed(Struct):
         """Add the *sizes* of all processes at one time; return their anonymous and shared memory (bytes).
 
         *sampled_shared* bytes of the shared memory were sampled, and what they have beyond it are files in memory.
-        None: nothing was sampled, and the shared memory may be either.
+        None: the memory was not sampled, and the shared memory may be either.
         """
         sizes = list(sizes)
         anonymous, shared = sum(size.anonymous for size in sizes), sum(size.shared for size in sizes)
@@ -241,7 +241,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     sizes: list[Sizes] = []
     for process in (proc / str(member) for member in family(pid, proc)):
         tasks = _affinities(process)
-        # Before the pages: what a program gets while they are read is growth, and was not sampled.
+        # Before the pages: memory that a program gets while they are read is growth, and was not sampled.
         sizes.append(pages.sizes(pages.status(process)))
         try:
             numa_maps = pages.numa_maps(process)
@@ -343,7 +343,7 @@ def _starting(pid: int, proc: Path) -> bool:
     process = proc / str(pid)
     try:
         words = (process / "cmdline").read_bytes().split(b"\0")
-        # Read last: what the shell becomes is numactl or the program.
+        # Read last: the shell becomes numactl or the program.
         name = (process / "comm").read_text().strip()
     except OSError:
         return True

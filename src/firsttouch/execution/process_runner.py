@@ -68,7 +68,7 @@ def run_together(
 ) -> list[Outcome]:
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
-    *on_start* gets the outcome of each job when it has started; what is observed is added to it while it runs.
+    *on_start* gets the outcome of each job when it has started; observations are added to it while it runs.
     Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
     fails, TimedOut if *timeout* (seconds) has passed since *since* (on *clock*; None: since the jobs
     started), and Missing if a program does not exist.

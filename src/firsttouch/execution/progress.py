@@ -66,7 +66,7 @@ def quiet() -> None:
 
 
 def columns() -> int | None:
-    """Return the width of the terminal that standard output is, None if it is none."""
+    """Return the width of the terminal on standard output, None without a terminal."""
     return (os.get_terminal_size(sys.stdout.fileno()).columns or 80) if is_terminal(sys.stdout) else None
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims of PUs: runs that share a host see which PUs the others bind to.
 
-A claim is a file beside the host lock that its run holds by flock(2), so it ends with the run, however that ends.
+A claim is a file next to the host lock that its run holds by flock(2), so it ends with the run, however that ends.
 The owner of the file is the run's user, whatever the file says. Claims are a courtesy: whatever stands in the
 folder, which all users may write to, no run fails or waits for it.
 """
@@ -49,8 +49,8 @@ def claim_pus(
     """Claim the PUs of a scenario while the block runs; yield it with a warning, "" if it shares no PU.
 
     If other runs have some of the PUs, *avoiding* returns the scenario on others than the ones it is given; it
-    raises BadInput or CannotHere if too few are free, and PUs are shared then. A scenario of one instance is bound
-    to nothing and claims nothing.
+    raises BadInput or CannotHere if too few are free, and PUs are shared then. A scenario of one instance is not
+    bound and has no claims.
     """
     is_bound = any("bind=" in option for placement in scenario.placements for option in placement.numactl)
     if not is_bound:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RAM stores: folders in memory on chosen NUMA nodes, whose files other programs open by path.
 
-A store is a tmpfs in the mount namespace of a *holder*, a child process that does nothing else. Its memory policy
+A store is a tmpfs in the mount namespace of a *holder*, a child process that only holds it. Its memory policy
 and its limit are options of the mount. Other programs reach it by /proc/HOLDER/root; the host's own mounts do not
 change. The kernel frees the memory when the holder has ended and no program maps a file any more. The holder ends
 when this process does, however that ends, because the pipe to its standard input closes.
@@ -285,7 +285,7 @@ _SWITCHES = (
 
 
 def _lacking(messages: Sequence[str]) -> str:
-    """Return why there is no RAM store, and what can be done."""
+    """Return why a RAM store is impossible, and what can be done."""
     message = "; ".join(dict.fromkeys(messages)) or "the holder was killed"
     begin = f"a RAM store needs a mount namespace, and this user may not have one ({message})"
     for file, value, remedy in _SWITCHES:
@@ -296,7 +296,7 @@ def _lacking(messages: Sequence[str]) -> str:
 
 
 # ----------------------------------------------------------------------
-# What fits
+# Sizes
 
 
 def shortage(spaces: Iterable[Space]) -> str:
@@ -333,7 +333,7 @@ def needed_bytes(sources: Iterable[Source]) -> int:
 
 
 def room(node: int) -> int:
-    """Return the bytes that a store may take on a NUMA node: what is left, without a margin."""
+    """Return the bytes that a store may take on a NUMA node: the free ones, without a margin."""
     left, total = available_on(node)
     return max(0, int(left - _MARGIN * total))
 

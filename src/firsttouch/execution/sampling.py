@@ -44,7 +44,7 @@ class Pace:
         self._pause = self._size_pause = FIRST_PAUSE
 
     def next(self, spent: float, *, seen: bool) -> float:
-        """Return when the next sample is due after one that took *spent* CPU seconds; *seen*: nothing is missing.
+        """Return when the next sample is due after one that took *spent* CPU seconds; *seen*: all have samples.
 
         On a busy host a sample lasts longer than it costs, and what it waits for does not slow the program down.
         """

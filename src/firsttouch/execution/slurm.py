@@ -30,7 +30,7 @@ _LOOKS = (0, 5, 20)
 _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECASE)
 #: Slurm's messages about a controller that does not answer.
 _UNANSWERED = re.compile("timed out|unable to contact|communication|connection", re.IGNORECASE)
-#: The beginning of Slurm's messages, and those of a host that finds no controller.
+#: The beginning of Slurm's messages, and of the messages of a host that finds no controller.
 _SEVERITY = re.compile(r"^\w+: (?:error|fatal): ")
 _UNREACHABLE = re.compile("unable to contact slurm controller|establish a configuration source", re.IGNORECASE)
 #: The text of a reason, and who wrote it when.
@@ -149,7 +149,7 @@ _MEANINGS = {
 
 
 def active(jobs: Iterable[str]) -> Mapping[str, tuple[str, int]] | None:
-    """Return (state, restarts) of those of *jobs* that have not ended, None if Slurm does not answer."""
+    """Return (state, restarts) of the *jobs* that have not ended, None if Slurm does not answer."""
     if not (numbers := ",".join(sorted(set(jobs)))):
         return {}
     try:
@@ -160,7 +160,7 @@ def active(jobs: Iterable[str]) -> Mapping[str, tuple[str, int]] | None:
 
 
 def active_jobs(jobs: Iterable[str]) -> Mapping[str, str] | None:
-    """Return the states of those of *jobs* (arrays: of all elements) that wait or run, None without an answer."""
+    """Return the states of the *jobs* (arrays: of all elements) that wait or run, None without an answer."""
     states = active(jobs)
     if states is None:
         return None
@@ -218,7 +218,7 @@ def submit(
 
 
 def _job_with(comment: str, clock: Clock) -> str:
-    """Return the number of this user's job with *comment*, "" if there is none."""
+    """Return the number of this user's job with *comment*, "" without one."""
     argv = ["squeue", "-h", "-t", "all", "-u", str(os.getuid()), "-O", "JobID:32,Comment:64"]
     for wait in _LOOKS:
         clock.sleep(wait)
@@ -290,7 +290,7 @@ def unavailable(hosts: Sequence[str], reservation: str = "") -> Mapping[str, str
 
 
 def down(hosts: Sequence[str]) -> set[str]:
-    """Return those of *hosts* that are down: nothing runs on them. Without an answer of Slurm there are none."""
+    """Return the *hosts* that are down and run no jobs. The list is empty if Slurm does not answer."""
     return {node.name for node in _states(hosts) if "DOWN" in node.states}
 
 
@@ -397,7 +397,7 @@ def jobs_called(name: str, since: float) -> list[str]:
 def _fields(line: str) -> dict[str, str]:
     """Return the fields of a line of ``scontrol --oneliner``.
 
-    A value may hold spaces and ends before the next KEY=. What users write (Reason=a b [user@time], Comment=…)
+    A value may hold spaces and ends before the next KEY=. Text of users (Reason=a b [user@time], Comment=…)
     comes last and may hold KEY= itself, so the first value of a key counts, and a reason ends with its user and
     time.
     """
@@ -444,7 +444,7 @@ def _lines(
 ) -> list[str]:
     """Return the lines that a command of Slurm prints; raises RunFailed as ``title: reason``.
 
-    *title* is the command's name by default. Raises Missing if there is no sbatch.
+    *title* is the command's name by default. Raises Missing without sbatch.
     """
     title = title or argv[0]
     try:

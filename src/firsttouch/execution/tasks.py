@@ -24,8 +24,8 @@ from firsttouch.scenarios.placement import TaskShare
 
 #: Slurm's variables in each task.
 _OF_SRUN = ("SLURM_LOCALID", "SLURM_NODEID", "SLURM_PROCID")
-#: Those of Open MPI and of Hydra (MPICH, Intel MPI) in each rank: its number on this host, how many ranks are on
-#: this host, its number among all ranks, and how many these are.
+#: The variables of Open MPI and of Hydra (MPICH, Intel MPI) in each rank: its number on this host, the number of
+#: ranks on this host, its number among all ranks, and the number of all ranks.
 _OF_MPIRUN = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_RANK", "PMI_SIZE"),
@@ -50,7 +50,7 @@ class Task(Struct, frozen=True):
     def share(self, host: Topology) -> TaskShare:
         """Return which PUs of *host* this task has.
 
-        Tasks that may use the same PUs divide them. What was bound to a task stays its own; only Slurm states what
+        Tasks that may use the same PUs divide them. PUs that were bound to a task remain its PUs; only Slurm states what
         it bound the other tasks to.
         """
         own = frozenset(host.allowed_pus)
@@ -97,7 +97,7 @@ class Task(Struct, frozen=True):
 
 
 def this_task() -> Task | None:
-    """Return which task of srun or mpirun this process is; None if there are no others.
+    """Return which task of srun or mpirun this process is; None if it is the only one.
 
     Raises BadInput for variables that contradict each other.
     """
