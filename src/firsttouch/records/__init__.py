@@ -4,7 +4,7 @@
 In: measured values. Out: JSON lines, Parquet tables and stores, read back as records or tables.
 
 - ``catalogue``: the checks with their metrics, and the roles of their parameters, from metrics.toml
-- ``cases``: what identifies a measurement, and what it is called
+- ``cases``: the identity of a measurement, and its name
 - ``parts``: which part of a host each case shows
 - ``samples_table``, ``groups``: the measurements of many hosts as one table
 - ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)

@@ -35,7 +35,7 @@ class AppendLog(Generic[T]):
         self._offset = 0
 
     def lines(self) -> list[T | BadInput]:
-        """Return all lines, and a BadInput with file and line for each that is wrong; none if there is no file.
+        """Return all lines, and a BadInput with file and line for each that is wrong; empty without a file.
 
         Only the lines since the last call are read, unless the file is shorter than it was.
         """
@@ -116,7 +116,7 @@ def whole_lines(text: bytes) -> list[bytes]:
 
 
 def end_of(file: Path, most: int) -> list[bytes]:
-    """Return the whole lines at the end of *file*, of *most* bytes together; none if there is no file."""
+    """Return the whole lines at the end of *file*, of *most* bytes together; empty without a file."""
     try:
         with file.open("rb", buffering=0) as stream:
             begin = max(0, os.fstat(stream.fileno()).st_size - most)

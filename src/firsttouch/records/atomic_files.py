@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders that appear whole or not at all: they are written beside their place, then renamed.
+"""Files and folders that appear whole or not at all: they are written next to their place, then renamed.
 
 Temporary names begin with :data:`PREFIX`, which readers of results ignore, and differ between processes and
 between the hosts of a shared file system. New files have the mode that the umask allows. A file that replaces one
@@ -32,13 +32,13 @@ _WORKSPACE = ".firsttouch-"
 _OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 #: A file system with less room (bytes) than this is full for a program.
 _NO_ROOM = 64 << 10
-#: The open files of this process, by number, and that of the standard output.
+#: The open files of this process, by number, and the number of the standard output.
 _DESCRIPTORS, _STDOUT = Path("/proc/self/fd"), Path("/dev/stdout")
 
 
 @contextmanager
 def scratch(place: Path) -> Iterator[Path]:
-    """Yield a free path beside *place*; a file or folder that is there at the end is removed."""
+    """Yield a free path next to *place*; a file or folder that is there at the end is removed."""
     # The random ending also hides the suffix by which readers recognize files.
     partial = place.with_name(f"{_host_prefix()}{place.name}-{os.urandom(4).hex()}")
     try:
@@ -49,9 +49,9 @@ def scratch(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def replace(place: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a path beside *place* for a file, link or folder, which is renamed to *place* at the end.
+    """Yield a path next to *place* for a file, link or folder, which is renamed to *place* at the end.
 
-    If the block raises an error, nothing is replaced and nothing is left. A folder can only replace an empty one.
+    If the block raises an error, *place* stays as it was. A folder can only replace an empty one.
     With *force*, the file and its name are synced to disk. Raises OSError, which names *place*, if it cannot be
     written or replaced.
     """
@@ -175,7 +175,7 @@ def check_place(place: Path, *, creates: bool = False) -> None:
     import tempfile  # noqa: PLC0415
 
     try:
-        # Permissions do not tell whether this works: root may write in /proc, but nobody can create a file there.
+        # Permissions do not tell whether this works: root may write in /proc, but cannot create a file there.
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         why = " (it does not exist)" if not nearest.exists() else ""
@@ -224,7 +224,7 @@ def write_into(stream: Path, file: Path) -> None:
 
 def _open_file(place: Path) -> Path | None:
     """Return the entry of /proc/PID/fd that *place* links to, or None."""
-    for _ in range(40):  # as many links as the kernel follows
+    for _ in range(40):  # the number of links that the kernel follows
         folder = os.path.realpath(place.parent)
         if re.fullmatch(r"/proc/(self|\d+)(/task/\d+)?/fd", folder):
             return Path(folder, place.name)
@@ -297,7 +297,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 def _inherited_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
     """Yield the regular files that this process inherited open for reading, but for those that *outputs* name.
 
-    Descriptors beside standard input that are open for writing as well may be copies of an output's.
+    Descriptors besides standard input that are open for writing as well may be copies of an output's.
     """
     named = [
         opened.name for out in outputs if (opened := _open_file(out)) and opened.parent.samefile(_DESCRIPTORS)
@@ -307,7 +307,7 @@ def _inherited_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
             access = fcntl.fcntl(int(entry.name), fcntl.F_GETFL) & os.O_ACCMODE
             is_inherited = os.get_inheritable(int(entry.name))
             is_file = entry.is_file()
-        except OSError:  # that of the folder
+        except OSError:  # of the folder
             continue
         is_read = access == os.O_RDONLY or (entry.name == "0" and access == os.O_RDWR)
         if is_read and is_file and is_inherited and entry.name not in {"1", "2", *named}:
@@ -346,7 +346,7 @@ def _host_prefix() -> str:
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all in it, if it is there."""
     if path.is_dir() and not path.is_symlink():
-        with suppress(OSError):  # closing a folder is no error that shutil ignores
+        with suppress(OSError):  # an error of closing a folder, which shutil does not ignore
             shutil.rmtree(path, ignore_errors=True)
     elif os.path.lexists(path):  # a read-only file system refuses to delete what is not there, too
         path.unlink(missing_ok=True)

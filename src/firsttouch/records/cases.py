@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What identifies a measurement: records of one case are repetitions of the same thing.
+"""The identity of a measurement: records of one case are repetitions of the same measurement.
 
 The catalogue (:mod:`firsttouch.records.catalogue`) states the roles of the parameters of each check. The cases of
 a check without an entry are identified by all parameters.
@@ -32,9 +32,9 @@ _PROBE = frozenset(["firsttouch-probe", "probe"])
 class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters are not hashable
     """A metric of a check in one case: *parameters* are those that identify it. Values are in *unit*.
 
-    *distinctive* are those of the parameters that its name shows beside the usual ones, because another case of
-    the same records differs in nothing else. *details* are further facts with their texts, if the name or the
-    title would still be that of another case. Neither is part of its identity.
+    *distinctive* are the parameters that its name shows in addition to the usual ones, because another case of
+    the same records has the same usual ones. *details* are further facts with their texts, if the name or the
+    title would still fit another case. Neither is part of its identity.
     """
 
     system: str
@@ -64,12 +64,12 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
 
     @property
     def way(self) -> dict[str, Any]:
-        """The parameters that are no axis: those of the cases of one curve or matrix are equal."""
+        """The parameters that are not an axis: they are equal for the cases of one curve or matrix."""
         return without_axes(self.check, self.parameters)
 
     @property
     def loss_sign(self) -> float:
-        """What turns the logarithm of a value into a loss: 1.0 if less is better, and else -1.0."""
+        """The factor that turns the logarithm of a value into a loss: 1.0 if less is better, and else -1.0."""
         return 1.0 if self.better == "lower" else -1.0
 
     @property
@@ -81,7 +81,7 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
 
     @property
     def exact(self) -> bool:
-        """Whether values are read from the host and not measured: a single one is as good as many."""
+        """Whether values are read from the host and not measured: a single value is enough."""
         return self.check in checks() and checks()[self.check].kind == "read"
 
     @cached_property

@@ -37,7 +37,7 @@ class Limit(FileTable, frozen=True):
     """The verdict of a host with more events than *most*, in one session or per hour.
 
     One that is *lasting* counts the events of all sessions with the host's present parts. With *by*, a parameter,
-    the newest session is that of the metric with the same value of it.
+    the newest session is the newest one of the metric with the same value of it.
     """
 
     verdict: Literal["suspect", "fail"]
@@ -66,13 +66,13 @@ class Check(FileTable, frozen=True):
     metrics: Mapping[str, Metric]
     #: The parameters that identify a case and may be named by a reference, in the order of names.
     parameters: tuple[str, ...]
-    #: The metrics that nothing judges.
+    #: The metrics that are never judged.
     data: Mapping[str, Metric] = field(default_factory=dict)
-    #: Those of the parameters along which the cases of one curve or matrix differ.
+    #: The parameters along which the cases of one curve or matrix differ.
     axes: frozenset[str] = frozenset()
-    #: Parameters that identify nothing.
+    #: Parameters that are not part of an identity.
     results: frozenset[str] = frozenset()
-    #: Parameters that names state, beside those that the names of all checks state.
+    #: Parameters that names state, in addition to the ones that the names of all checks state.
     named: frozenset[str] = frozenset()
     #: The heading of its section in a report.
     title: Word = ""
@@ -102,7 +102,7 @@ ParameterType = Literal["text", "number", "whole", "wholes", "whole_or_wholes", 
 
 
 class Common(FileTable, frozen=True):
-    """What all checks share."""
+    """The definitions that all checks share."""
 
     #: The parameters that the judge, reports and advice compute with, by the type that they have in every record.
     types: Mapping[ParameterType, tuple[str, ...]] = field(default_factory=dict)

@@ -2,8 +2,8 @@
 """The parts of hosts, and which of them each case shows.
 
 The catalogue (metrics.toml) says for each check which part its cases show. The cases of one part and one kind
-(bandwidth, latency, clock, …) form a :class:`Series`: their mean loss is judged. What the cases of all memory, or
-of all links, lose together is a series of the host.
+(bandwidth, latency, clock, …) form a :class:`Series`: their mean loss is judged. A loss that the cases of all
+memory, or of all links, share is a series of the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CACHE, _MEMORY = 32 << 10, 32 << 20
 _KINDS = {"GB/s": "bandwidth", "ns": "latency", "GHz": "clock", "s": "time"}
 #: The parts whose places are names that causes tell apart, and not numbers.
 _BY_PLACE = "transfers"
-#: What all parts of a name are called together.
+#: The words for all parts of a name together.
 _ALL = {
     "memory": "all memory",
     "link": "all links",
@@ -81,7 +81,7 @@ class Series(Struct, frozen=True):
 
 
 def series(cases: Mapping[int, Case]) -> list[Series]:
-    """Return the series of some cases by their number: those of single parts, and those of all parts of a name."""
+    """Return the series of some cases by their number: series of single parts, and of all parts of a name."""
     keys = {number: (part_of(case), kind_of(case)) for number, case in cases.items()}
     single = [Series(*key, tuple(numbers)) for key, numbers in by_key(keys, lambda n: keys[n]).items()]
     together = {number: (Part(part.name), kind) for number, (part, kind) in keys.items() if part.place}

@@ -28,7 +28,7 @@ _TIME = r"(s|sec|seconds?|m?secs?|[mun]s|[un]secs?|t\[[un]?secs?\]|min|minutes?|
 _PER_TIME = re.compile(r".*(/(s|sec|second|min|minute|h|hour|d|day)|flops?|gups)", re.IGNORECASE)
 #: The first bytes of a database of SQLite (its "Database File Format", 1.3.1).
 _SQLITE = b"SQLite format 3\0"
-#: What is read of a stored test case.
+#: The keys that are read of a stored test case.
 _COLUMNS = {
     *("display_name", "environ", "job_completion_time_unix", "job_nodelist", "num_tasks", "partition", "system"),
 }
@@ -83,7 +83,7 @@ def _sessions(file: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def _rows(lines: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the number and the columns of each row; those of a row that cannot be read are empty."""
+    """Yield the number and the columns of each row; the columns of an unreadable row are empty."""
     header: list[str] = []
     for number, line in enumerate(lines, 1):
         fields = [field.strip() for field in line.split("|")]
@@ -114,7 +114,7 @@ def _records(row: Mapping[str, str]) -> Iterator[Record | None]:
     several = bool(re.search(r"[\[\],]", host := row.get("job_nodelist", row["partition"]).strip("[]'\"")))
     name, *parameters = row["name"].split(" ")
     facts = {
-        # ReFrame adds %.nid=HOST and %.repeat_no=N, which are no parameters of a check.
+        # ReFrame adds %.nid=HOST and %.repeat_no=N, which are not parameters of a check.
         "test": " ".join(p for p in parameters if not p.startswith("%.")),
         "environ": row.get("environ", ""),
         "num_tasks": row.get("num_tasks", ""),

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from firsttouch.units import Better
 
-#: The theoretical bandwidth of one bank (GB/s), which follows from that of a package.
+#: The theoretical bandwidth of one bank (GB/s), which follows from the bandwidth of a package.
 BANK_BANDWIDTH = "theoretical_bandwidth_of_a_bank"
 #: The metric of the check ``configuration`` by which a person states that a host has got another board.
 REPLACED = "replaced"
-#: What tells the board and the processors of a host in the parameters of its configuration.
+#: The keys that identify the board and the processors of a host in the parameters of its configuration.
 PARTS = {
     "board": "$.parts.board",
     "processors": "$.parts.processors",
@@ -69,7 +69,7 @@ class SamplesTable(Struct, frozen=True, dict=True):
 
     *settings* are the latest values of each host that explain its speed: the topology check's,
     :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks. *replaced* is the last
-    replacement of each host that had one, and *replaced_of* that of each system in a table of several.
+    replacement of each host that had one, and *replaced_of* the last ones of each system in a table of several.
 
     Columns of rows are
 
@@ -184,7 +184,7 @@ class SamplesTable(Struct, frozen=True, dict=True):
         return self.value[rows][is_good], counts[counts > 0], self.host[groups][counts > 0]
 
     def of_hosts(self, names: Collection[str]) -> SamplesTable:
-        """Return the repetitions of some hosts, with hosts numbered anew."""
+        """Return the repetitions of some hosts, with hosts renumbered."""
         is_named = np.array([name in names for name in self.hosts], dtype=np.bool_)
         return self._part(is_named[self.host], range(len(self.cases)))
 
@@ -204,7 +204,7 @@ class SamplesTable(Struct, frozen=True, dict=True):
         }
 
     def _part(self, chosen: Bools, cases: Sequence[int]) -> SamplesTable:
-        """Return the rows of *chosen* groups, all of some *cases*, with hosts and cases numbered anew."""
+        """Return the rows of *chosen* groups, all of some *cases*, with hosts and cases renumbered."""
         rows = np.repeat(chosen, self.counts)
         hosts, host = np.unique(self.host[chosen], return_inverse=True)
         return replace(
@@ -298,7 +298,7 @@ def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[lis
     """Return the cases, and the columns of the rows, sorted by case, host and time; *rows* are used up.
 
     A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of two
-    that differ in nothing but their validity, the worse one counts, whichever was read first.
+    that differ only in their validity, the worse one is used, whichever was read first.
     """
     cases, case_of = _cases_of(numbers)
     naming = rows.drop_in_place("naming").to_numpy()
@@ -384,7 +384,7 @@ def _counts_if_emulated() -> pl.Expr:
 
 
 def _is_data() -> pl.Expr:
-    """Return whether a row is of a metric that nothing judges."""
+    """Return whether a row is of a metric that is never judged."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     of_checks = [
@@ -397,7 +397,7 @@ def _is_data() -> pl.Expr:
 
 
 def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be alike."""
+    """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be equal."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     packages, banks = (_parameter(f"$.{name}").cast(pl.Float64, strict=False) for name in ("packages", "banks"))
@@ -478,12 +478,12 @@ def _sessions(spans: pl.DataFrame) -> Ints:
 def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) -> dict[str, Replacement]:
     """Return the last replacement of the board or the processors of each host.
 
-    Somebody stated it, or the configuration shows it. Addresses of network cards tell a board only if none is the
-    same as before, and if its serial number is unknown: another card is no other board.
+    Somebody stated it, or the configuration shows it. Addresses of network cards identify a board only if all
+    are new, and if its serial number is unknown: another card is not another board.
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
-    # What can be read only at times has not changed meanwhile.
+    # Settings that can be read only at times have not changed meanwhile.
     parts = pl.col(*PARTS).forward_fill().over("host")
     rows = _keyed(configured, hosts).with_columns(parts, of_now=pl.col("board"))
     before = {name: pl.col(name).shift().over("host") for name in ("time", *PARTS)}

@@ -80,7 +80,7 @@ class Record(Struct, frozen=True):
     )
 
     def __post_init__(self) -> None:
-        """Raise BadInput if there is no sample, or one is not finite or a negative amount."""
+        """Raise BadInput without samples, or if one is not finite or a negative amount."""
         wrong = ""
         if not self.samples or not all(abs(s) <= LARGEST for s in self.samples):
             wrong = "are not finite numbers"
@@ -133,12 +133,12 @@ class Record(Struct, frozen=True):
 
 
 def never_negative(unit: str) -> bool:
-    """Return whether *unit* is that of an amount: a size, a rate, a time, a count."""
+    """Return whether *unit* is the unit of an amount: a size, a rate, a time, a count."""
     return unit == "1" or unit in UNITS
 
 
 def software(**versions: str) -> dict[str, str]:
-    """Return *versions* of measured programs with those of Linux and firsttouch, the emulator and the backend."""
+    """Return *versions* of measured programs and of Linux, firsttouch, the emulator and the backend."""
     emulator = emulation.emulator()
     host = {"linux": os.uname().release, "firsttouch": __version__}
     optional = {"emulator": emulator, "backend": os.environ.get("FIRSTTOUCH_BACKEND")}
@@ -146,7 +146,7 @@ def software(**versions: str) -> dict[str, str]:
 
 
 _FIELDS = Record.__struct_fields__
-#: The keys that a record in a file must have: a new record's defaults are those of this host.
+#: The keys that a record in a file must have: a new record's defaults describe this host.
 _STATED = ("check", "metric", "unit", "better", "samples", "host", "system", "time")
 _DERIVED = {"schema", "value", "repetitions", "spread"}
 CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invalid")}

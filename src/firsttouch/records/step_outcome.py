@@ -2,7 +2,7 @@
 """How a measuring command ended, in a file that the command writes for the campaign which started it.
 
 An exit status cannot tell a defect that was measured from a failed measurement, and a command that is killed after
-it has written records states nothing.
+it has written records leaves no statement.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def state(word: Word, reason: str = "") -> None:
 def read(file: Path, status: int, *, has_records: bool, last_words: str) -> StepOutcome:
     """Return the outcome in *file* of a command that ended with *status*.
 
-    The step has failed if the command stated nothing, ended in another way than it stated, or has no records. The
+    The step has failed if the command made no statement, ended in another way than stated, or has no records. The
     reason is then *last_words* if it stated none.
     """
     stated = _parse(file)

@@ -2,13 +2,13 @@
 """The store: two tables in one folder, to which many hosts append without a lock or a server.
 
 The files ``sessions-*.parquet`` are a table with a row per session, ``values-*.parquet`` have a row per record.
-:func:`append` writes a file of each. Files are written atomically and never changed. That of the values is written
+:func:`append` writes a file of each. Files are written atomically and never changed. The values are written
 first: they are stored as soon as the file of the sessions has its name.
 
 A session is identified by its content, and files are named after their sessions. So what is appended twice counts
 once.
 
-The folder decides whose files are read: those of root, of its owner and of this user, and those of everybody who
+The folder decides whose files are read: files of root, of its owner and of this user, and files of everybody who
 may write to it if it has the sticky bit.
 """
 
@@ -54,7 +54,7 @@ VALUES: dict[str, pl.DataType] = {
     "samples": pl.List(pl.Float64),
     **dict.fromkeys(("status", "reason"), _TEXT),
 }
-#: What a session's records share, besides the configuration and the time.
+#: The columns that a session's records share, besides the configuration and the time.
 _SHARED = ("system", "partition", "host", "software")
 _IS_CONFIGURATION = (pl.col("check") == "configuration") & (pl.col("metric") == "settings")
 _NOTHING = pl.lit("{}").cast(_TEXT)
@@ -132,7 +132,7 @@ def values_of(file: Path) -> Path:
 
 
 def append(folder: Path, records: Iterable[Record] | pl.DataFrame) -> Path | None:
-    """Append *records* to the store in *folder*; return the file with their sessions, None if there is no record.
+    """Append *records* to the store in *folder*; return the file with their sessions, None without records.
 
     The records are on the disk on return. Any number of processes and hosts may append at once. Raises BadInput if
     *folder* is something else, or if others would not read the files of this user there.
@@ -168,7 +168,7 @@ def append(folder: Path, records: Iterable[Record] | pl.DataFrame) -> Path | Non
 def put(file: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Write *file* atomically by *write*, force it to the disk and return it.
 
-    Everybody may read it, whatever the umask is, and only its owner may change it. An error leaves nothing.
+    Everybody may read it, whatever the umask is, and only its owner may change it. An error leaves no file.
     """
     with atomic_files.replace(file, force=True) as partial:
         with table_file(partial) as out:
@@ -204,8 +204,8 @@ class _Rights:
     def may_read(self, entry: Path, on_ignored: OnUnread | None = None) -> bool:
         """Return whether an entry of the folder is read, and call *on_ignored* if it is not.
 
-        Whoever owns a link or the description of a campaign chooses other files: in a shared folder, only those of
-        root, of the folder's owner and of this user are followed, and no link into /proc.
+        The owner of a link or of the description of a campaign chooses other files: in a shared folder, only files
+        of root, of the folder's owner and of this user are followed, and no link into /proc.
         """
         try:
             status = entry.lstat()
@@ -245,7 +245,7 @@ _NOBODY = -1
 
 
 def _owner(file: Path) -> int:
-    """Return the user id of the owner of a file, :data:`_NOBODY` if there is none or it has been deleted."""
+    """Return the user id of the owner of a file, :data:`_NOBODY` if the file is absent or deleted."""
     try:
         return file.lstat().st_uid
     except FileNotFoundError:
@@ -269,7 +269,7 @@ OnUnread = Callable[[Unread], object]
 class Sources(Struct, frozen=True):
     """The files with *sessions* of stores, those with JSON *lines*, and the folders of *campaigns*.
 
-    *piped* are records that were read before, as those of pipes, which can be read only once.
+    *piped* are records that were read before, such as from pipes, which can be read only once.
     """
 
     sessions: Sequence[Path]
@@ -287,7 +287,7 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
     In a folder these are all files of stores, records.jsonl, and other ``*.jsonl`` with records. Links to folders
-    are followed, each folder once, but neither into /proc nor those of strangers (:class:`_Rights`). A folder with
+    are followed, each folder once, but neither into /proc nor from strangers (:class:`_Rights`). A folder with
     a campaign.json is a campaign, which lists its own records. A path to a file, or to a pipe, has JSON lines; a
     pipe is read at once. Raises BadInput for a missing path, for a single file of a store and for devices.
     *on_unread* is called for folders, and entries below them, that cannot be read or are ignored.
@@ -351,7 +351,7 @@ def _walk(
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Walk a folder as :func:`os.walk` does, with the folders that links lead to.
 
-    Folders that were *seen* are left out, and those of /proc: its links lead to the folders of all processes.
+    Folders that were *seen* are left out, and folders of /proc: its links lead to the folders of all processes.
     """
     processes = Path("/proc").stat().st_dev
     for folder, below, names in os.walk(path, onerror=failed, followlinks=True):
@@ -446,7 +446,7 @@ def _once(
 ) -> Iterator[tuple[list[Path], pl.DataFrame]]:
     """Yield files to read together, with the sessions to read of them, each session of an owner once.
 
-    What another user writes replaces nothing: sessions that seem to be equal are of two owners, or are equal.
+    Records of another user never replace any: sessions that seem to be equal are of two owners, or are equal.
     """
     first = _first_of_each(sessions, "owner").with_columns(is_whole=pl.len().over("file") == pl.col("size"))
     if since is not None:
