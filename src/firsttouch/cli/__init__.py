@@ -261,7 +261,7 @@ class _Top(Parser):
 
 
 class _PrintVersions(argparse.Action):
-    """Prints the versions, which are read for nothing else, and ends the program."""
+    """Prints the versions, which are read only for this, and ends the program."""
 
     def __call__(self, top: argparse.ArgumentParser, *_: Any) -> NoReturn:
         versions = {
@@ -343,7 +343,7 @@ def _open_streams() -> None:
     """Make all standard streams writable, with any text in any encoding; a closed one becomes /dev/null.
 
     Otherwise a file that is opened later would become the standard output of programs. Programs inherit them; to
-    read from an input or write to an output that was closed is an error as before: nothing looks empty or is lost.
+    read from an input or write to an output that was closed is an error as before: no file looks empty or is lost.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDWR)):
         try:

@@ -36,7 +36,7 @@ from firsttouch.judge.verdict import status as verdict_status
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
 
-#: Follows the name of the system if nothing names one.
+#: The text after the name of the system if it was not chosen.
 ANY_HOST = " (any host: --system names one with references)"
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
@@ -208,7 +208,7 @@ def _conclude(verdicts: Sequence[HostVerdict], *, strict: bool) -> None:
 
 
 def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, fleet: Findings | None) -> int:
-    """Drain the hosts that failed, and return the exit status; none if most of the *fleet* lost alike."""
+    """Drain the hosts that failed, and return the exit status; drain none if most of the *fleet* share a loss."""
     worst = 0
     stop = fleet.common_loss.text if fleet and fleet.common_loss else ""
     reservation = options.SHARED["--reservation"]["default"]

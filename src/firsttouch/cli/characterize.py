@@ -59,7 +59,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run all checks and write a report into a new folder, or nothing; 1 if a check failed."""
+    """Run all checks and write a report into a new folder, or neither; 1 if a check failed."""
     require_report()
     if args.quiet:
         progress.quiet()
@@ -170,7 +170,7 @@ def limits(records: Sequence[schema.Record]) -> dict[str, str]:
 
 
 def _free(folder: Path) -> Path:
-    """Return *folder*, or a free name beside it (two runs within a second)."""
+    """Return *folder*, or a free name next to it (two runs within a second)."""
     others = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
     return next(free for free in itertools.chain([folder], others) if not free.exists())
 

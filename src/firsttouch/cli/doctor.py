@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch doctor``: what this host lacks, what does not work without it, and where to get it."""
+"""``firsttouch doctor``: what this host lacks, the features that need it, and where to get it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is lacking; 3 if nothing can be measured or placed without it."""
+    """Print what is lacking; 3 if measuring or placing is impossible without it."""
     needs = {
         **_NEEDED,
         **_OPTIONAL,
@@ -72,7 +72,7 @@ def _modules() -> None:
         raise Missing(installed.reason)
 
 
-#: What does not work -> raises an error, which says what to do, if this host lacks what it takes.
+#: The feature -> raises an error, which says what to do, if this host lacks its requirements.
 _NEEDED: dict[str, Callable[[], object]] = {
     "measurement, no topology": topology.probe_program,
     "placement of programs (run, advise)": lambda: require("numactl"),

@@ -115,7 +115,7 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
 
 
 def tend(args: argparse.Namespace) -> int:
-    """Do one pass; 1 if an action failed. While another process acts, nothing is done, which is fine."""
+    """Do one pass; 1 if an action failed. While another process acts, the pass is empty, which is fine."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
 

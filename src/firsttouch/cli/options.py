@@ -57,7 +57,7 @@ def command(
 def actions(subparsers: Subparsers, name: str, examples: str) -> AddAction:
     """Add a command that has actions; return the function that adds one: its name, its summary and what runs it.
 
-    An action has --json, and those of the command's *examples* (or its own) that show it.
+    An action has --json, and the command's *examples* (or its own) that show it.
     """
     parser = _added(subparsers, name, COMMANDS[name], None)
     parser.epilog = f"examples:\n{examples}"

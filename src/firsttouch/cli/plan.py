@@ -57,7 +57,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan, or the commands of one scenario; raises CannotHere if nothing fits."""
+    """Print the plan, or the commands of one scenario; raises CannotHere if none fits."""
     program = aligner(args.aligner)
     size = _index_bytes(program, args.index_size, args.index, args.dataset)
     need = program.need(size or 0)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join(_commands(scenario, words, program)))
         return 0
     names = memory_options.of_aligners(args.options)
-    # Of a stored host nothing is known but its topology.
+    # Only the topology of a stored host is known.
     refused = memory_options.combinations(names, program.program)[1] if host.here else {}
     if args.json:
         options.print_json(
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset_name: str | None) -> int | None:
-    """Return the size of the index, None if no option states it; raises BadInput or Missing if there is none."""
+    """Return the size of the index, None if no option states it; raises BadInput or Missing if it is absent."""
     if index:
         return program.index_bytes(index)
     if dataset_name:

@@ -49,7 +49,7 @@ of the signal that ended a program.
 Without SCENARIO, or with auto, saved advice for this kind of host and this command decides; else an aligner's
 command gets what trials with its first reads recommend, within the budget, and any other program runs as it is."""
 
-#: What can be run, as it follows "is" in a message, and as it follows "for".
+#: The things to run, as they follow "is" in a message, and as they follow "for".
 COMMAND, PROGRAM, CHECK, DATASET = (
     "the command of an aligner",
     "a program that is not an aligner",

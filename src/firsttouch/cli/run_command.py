@@ -206,7 +206,7 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
     threads = min(command.threads, pus)
 
     def in_one_instance(name: str) -> Scenario:
-        # By hand, nothing keeps the command from a host with too little memory.
+        # A run by hand is not kept from a host with too little memory.
         need = Need(index_use=command.aligner.index_use)
         return plan(host, need, threads=threads, policies=request.policies).scenario(_with_threads(name, threads))
 
@@ -354,7 +354,7 @@ def _text_bytes(files: Sequence[str], most: int) -> int:
 
 
 class _Task(Struct):
-    """What one run works with."""
+    """The inputs of one run."""
 
     request: AlignRequest
     command: UserCommand

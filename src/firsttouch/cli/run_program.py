@@ -32,7 +32,7 @@ from firsttouch.scenarios.placement import Scenario, TaskShare, parse_name, plan
 
 #: Takes the document of a program, when its record and table were written or could not be.
 Tell = Callable[[Mapping[str, Any]], None]
-#: What is named of processes that a program leaves.
+#: The details that are named of processes that a program leaves.
 _NAMED = 4
 #: The exit status of --verify by the state of the placement.
 _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": SUSPECT}
@@ -51,7 +51,7 @@ class ExecRequest(Struct, frozen=True):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program and return its exit status, with --verify that of its placement."""
+    """Run the program and return its exit status, with --verify the status of its placement."""
     request = options.request(ExecRequest, args)
     document = execute(args.program, request, lambda result: _tell(result, as_json=args.json))
     status: int = document["exit_status"]
@@ -124,7 +124,7 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     stated = parse_name(request.scenario)
     usual = ["OMP_NUM_THREADS"] if request.threads or (stated and stated.threads) else []
     environment = dict.fromkeys(usual, str(scenario.threads))
-    # Of one run, nothing is measured that another could disturb, unless it is recorded. Tasks run together.
+    # One run has no measurements that another could disturb, unless it is recorded. Tasks run together.
     is_shared = not request.records or not is_alone
     # The user chose the PUs of --on, and the tasks of a host divide it.
     claiming = pu_claims.claim_pus(scenario, lambda _: scenario, say) if is_alone else nullcontext((scenario, ""))

@@ -69,7 +69,7 @@ def _explained(findings: Sequence[PartFinding]) -> list[str]:
 
 
 def _only(host: str | None, words: dict[str, Word]) -> dict[str, Word]:
-    """Return the word of a *host*, or all; raises BadInput if there is no such host."""
+    """Return the word of a *host*, or all; raises BadInput for an unknown host."""
     if host is not None and host not in words:
         raise BadInput(f"--explain {host}: no such host: there are {first_of([*words], _NAMED)}")
     return words if host is None else {host: words[host]}
