@@ -251,7 +251,7 @@ def get(
 ) -> LocalDataset:
     """Return the dataset *name*, after getting the files that the store lacks.
 
-    *from_files* replace the downloads, in the manifest's order. *options* are those of a generated dataset:
+    *from_files* replace the downloads, in the manifest's order. *options* belong to a generated dataset:
     genome_size (bases, or a text such as ``50MB``), repeat_fraction, seed, pairs, read_length. Raises BadInput,
     Missing (no network, no program, disk full) or RunFailed (wrong checksum, broken download).
     """
@@ -431,4 +431,4 @@ def _local(request: _Request, reference: LocalDataset | None) -> LocalDataset:
 
 
 def _silent(_what: str, _done: int, _total: int | None) -> None:
-    """Report nothing."""
+    """Stay silent."""

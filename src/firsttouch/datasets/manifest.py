@@ -21,7 +21,7 @@ from firsttouch.errors import BadInput, none_such
 
 UNPINNED = "unpinned"
 
-#: kind of source -> the keys that its manifest has beside those of all kinds, and the key of a file's source.
+#: kind of source -> the keys of its manifest in addition to those that all have, and the key of a file's source.
 _KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "package": (("file", "package"), "path"),
     "url": (("file",), "url"),

@@ -160,7 +160,7 @@ class _Digests:
 def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable[str] = ()) -> FileFacts:
     """Write *chunks*, a FASTA (role "reference") or FASTQ ("reads") text, to *target*; return its facts.
 
-    Digests are SHA-256 and those of *algorithms*. Raises Corrupt if the text is not complete.
+    Digests are SHA-256 and the ones of *algorithms*. Raises Corrupt if the text is not complete.
     """
     digests = _Digests({"sha256", *algorithms})
     size = contigs = 0

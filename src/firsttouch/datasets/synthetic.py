@@ -22,7 +22,7 @@ from firsttouch.units import parse_bytes
 
 GENOME = "genome.fa"
 READS = ("reads_1.fq", "reads_2.fq")
-_ERROR_RATE = "0.01"  # per base, about that of the sequencers of the other datasets
+_ERROR_RATE = "0.01"  # per base, about the rate of the sequencers of the other datasets
 _INSERT = 500  # bases from end to end of a pair; dwgsim's default, fixed here
 
 
