@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of actions on hosts, ``fleet/actions.jsonl`` in the folder for results: what was done, when and why.
+"""The journal of actions on hosts, ``fleet/actions.jsonl`` in the folder for results: action, time and reason.
 
 An action on Slurm has two lines with one *id*: its intent, on the disk before Slurm is asked, and its end. A
 process that is killed in between leaves an intent without an end; the next pass asks Slurm what is true. Whoever
 acts holds the lock of the journal, and so do the commands of Slurm that it starts: if it is killed, the next pass
-does nothing until Slurm has answered them.
+waits until Slurm has answered them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of the journal: *what* is in *state* on a *host* since *time* (seconds since 1970).
 
     *by* is the user and the process, *hand* is true for what a person asked for. *reason* and *source*, which is a
-    campaign, are the evidence. *job* is that of a test, *verdict* its result, *measured* the time of the
+    campaign, are the evidence. *job* is the job of a test, *verdict* its result, *measured* the time of the
     measurement behind a verdict.
     """
 
@@ -90,7 +90,7 @@ class QuarantineState(Struct):
     our drain, until somebody resumes the host. *unfinished* has the intents without an end, by what they do.
     *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
     *noted* is the measurement of the last fail that was noted. *drained_in_hold* is whether our drain came after
-    the present hold, *system* that of the last hold.
+    the present hold, *system* the system of the last hold.
     """
 
     host: str
@@ -167,8 +167,8 @@ def folder() -> Path:
 class Actions:
     """The journal in *folder*: :attr:`lines`, oldest first, and a :class:`QuarantineState` per host.
 
-    Raises BadInput for a line that is none: what it did to a host is unknown, so nothing may be done.
-    What lines of the future did counts, but their times do not.
+    Raises BadInput for a line that is not an action: its effect on a host is unknown, so all actions stop.
+    Actions with a time in the future are included, but their times are not.
     """
 
     def __init__(self, of: Path | None = None, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -2,7 +2,7 @@
 """Drains hosts that failed in Slurm, but never a host that is already out of service.
 
 Host names come from records, which others may have written. Slurm reads ``ALL`` and expressions such as
-``n[1-100]`` as many hosts, so a name reaches scontrol only if it can only be the name of one host.
+``n[1-100]`` as a list of hosts, so a name reaches scontrol only if it can only be the name of one host.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
 
 
 def plan_host(host: str, text: str, source: str, reservation: str = "") -> Drain:
-    """Return how to drain a host because of *text*; arguments and errors are otherwise those of :func:`plan`."""
+    """Return how to drain a host because of *text*; arguments and errors are otherwise as in :func:`plan`."""
     node = node_of(host)
     reserved = node.reserved
     if reservation and reserved and node.name in slurm.reserved_hosts(reservation):
@@ -79,14 +79,14 @@ def node_of(host: str) -> slurm.Node:
 
 
 def is_forbidden(error: RunFailed) -> bool:
-    """Return whether Slurm refused because the user is no operator or administrator."""
+    """Return whether Slurm refused because the user is neither operator nor administrator."""
     return _FORBIDDEN.search(str(error)) is not None
 
 
 def apply(verdict: HostVerdict, source: str, *, dry_run: bool, reservation: str = "") -> str:
     """Drain a host that failed and return a line about it; with *dry_run*, the line has the command.
 
-    Arguments and errors are those of :func:`plan`; RunFailed is raised if Slurm refuses.
+    Arguments and errors are as in :func:`plan`; RunFailed is raised if Slurm refuses.
     """
     drain = plan(verdict, source, reservation)
     if drain.why_not:

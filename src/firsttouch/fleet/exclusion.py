@@ -3,8 +3,8 @@
 
 In: the log of verdicts, the journal of actions, and the site's settings.
 
-Hosts whose campaign lost alike, and hosts that the present references do not blame, are not listed, as no pass
-would hold them.
+Hosts of a campaign with a common loss, and hosts that the present references do not blame, are not listed, as no
+pass would hold them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, Word, natural
 from firsttouch.systems.definition import load
 
-#: Verdicts that decide nothing: the verdict before them stands.
+#: Verdicts that do not decide: the verdict before them stands.
 _OPEN = frozenset({"undecided", "invalid"})
 
 
@@ -50,12 +50,12 @@ class Campaigns:
         return self._judged[name]
 
     def word(self, logged: Logged) -> Word:
-        """Return the verdict of a host by the present references, or that of the log without its campaign."""
+        """Return the verdict of a host by the present references, or by the log without its campaign."""
         fleet = self.judged(logged.source)
         return ORDER[fleet.word(logged.host)] if fleet and logged.host in fleet.number else logged.verdict
 
     def stop(self, name: str) -> str:
-        """Return why no host of a campaign is to blame, "" if they may be: most of them lost alike."""
+        """Return why no host of a campaign is to blame, "" if they may be: most of them share a loss."""
         fleet = self.judged(name)
         return f"{name}: {fleet.common_loss.text}" if fleet and fleet.common_loss else ""
 
@@ -86,7 +86,7 @@ def is_settled(journal: Actions, host: str, logged: Logged) -> bool:
 
 
 def stops(journal: Actions, settings: Hold) -> list[str]:
-    """Return a line for each campaign whose bad hosts are not held, because most of its hosts lost alike."""
+    """Return a line for each campaign whose bad hosts are not held, because most of its hosts share a loss."""
     sources = dict.fromkeys(logged.source for logged in unsettled_verdicts(journal, settings))
     seen = Campaigns()
     return [line for source in sources if (line := seen.stop(source))]

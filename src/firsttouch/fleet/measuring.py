@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of those who measure: what the hosts of a job measure next, the verdicts in the end, and their cost.
+"""The judge of measuring jobs: the next measurements of their hosts, the verdicts in the end, and their cost.
 
-Campaigns and the check of a host judge nothing: the command line gives them a :class:`JobJudge` or a
+Campaigns and the check of a host do not judge: the command line gives them a :class:`JobJudge` or a
 :class:`CheckJudge`.
 """
 
@@ -40,7 +40,7 @@ _Records = Mapping[str, Sequence[Record]]
 class JobJudge:
     """Judges the hosts of a job of the campaign *source*, by all records of the campaign.
 
-    Undecided cases are measured up to *most* times. The verdicts are those of :meth:`conclude`, the worst first.
+    Undecided cases are measured up to *most* times. The verdicts come from :meth:`conclude`, the worst first.
     Arguments are as in :class:`firsttouch.campaign.run.Judge`.
     """
 
@@ -190,7 +190,7 @@ def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str
     """Return the keys of the cases that each of *hosts* measures in the next round, the most suspicious first.
 
     These are the cases that another repetition may decide, and those that a sibling is undecided in. A case has
-    :data:`SIBLINGS` siblings, those with the fewest repetitions (at most *most*); a host that fails it is none.
+    :data:`SIBLINGS` siblings, the ones with the fewest repetitions (at most *most*), without hosts that fail it.
     """
     samples = fleet.samples
     counts = {
@@ -234,7 +234,7 @@ def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str
 def cost_text(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> str:
     """Return the last line of a job: its repetitions and *seconds*, and the cases that it leaves undecided.
 
-    *limit* is why no more repetitions were made, "" if they would decide nothing.
+    *limit* is why no more repetitions were made, "" if more would not decide.
     """
     counts = [len(f.values) for v in verdicts for f in v.findings if f.values and not is_exact(f.case)] or [1]
     fewest, most = min(counts), max(counts)

@@ -23,7 +23,7 @@ from firsttouch.systems.definition import System
 
 #: Seconds after a verdict in which the host is not measured again, and after which it is due by default.
 _DAY, MAX_AGE = 86400.0, 7 * 86400.0
-#: The name of the jobs that validate, whoever submitted them: that of slurm/validate.sbatch.
+#: The name of the jobs that validate, whoever submitted them, as in slurm/validate.sbatch.
 _JOB_NAME = "firsttouch-validate"
 
 
@@ -57,10 +57,10 @@ def due(
     max_age: float = MAX_AGE,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Due:
-    """Return which of *hosts* (none: those of the *system* in Slurm, or in the log of verdicts) are due.
+    """Return which of *hosts* (none: the hosts of the *system* in Slurm, or in the log of verdicts) are due.
 
     With *count*, these are the first ones, however young their verdicts are; without, all that were never
-    measured, are suspected, or have a verdict older than *max_age* (s). Raises BadInput if there are none.
+    measured, are suspected, or have a verdict older than *max_age* (s). Raises BadInput without any.
     """
     logs, note, left_out = verdict_log.read(clock=clock), "", dict[str, str]()
     states: Mapping[str, slurm.Node] = {}
@@ -102,7 +102,7 @@ def days(seconds: float) -> str:
 def hosts_of(system: System, states: Mapping[str, slurm.Node], logs: Mapping[str, Sequence[Logged]]) -> list[str]:
     """Return the hosts of a system by the *states* of Slurm's hosts; without Slurm, those with a verdict.
 
-    Raises BadInput if there are none.
+    Raises BadInput without any.
     """
     if states:
         names = [host for host in states if any(re.match(pattern, host) for pattern in system.hostnames)]

@@ -6,7 +6,7 @@ drained hosts, and lines in the journal. A :class:`Round` may be killed at any m
 preceded by its intent, and the next pass asks Slurm what became of it.
 
 A host is held by a reservation of its own, called after the site's setting and the host, with the flags MAINT and
-IGNORE_JOBS: jobs that run on the host go on. What others did to a host is never undone: hosts that are drained,
+IGNORE_JOBS: jobs that run on the host go on. Actions of others on a host are never undone: hosts that are drained,
 down or reserved are left alone, and a reservation of ours that somebody deleted is not made again.
 """
 
@@ -39,7 +39,7 @@ from firsttouch.systems.definition import load
 
 #: Seconds in which a hold that Slurm refused is not tried again.
 _HOUR = 3600.0
-#: Most other hosts that a test is compared with: more take long to read and decide nothing.
+#: Most other hosts that a test is compared with: more take long to read and do not help.
 _COMPARED = 50
 #: Most characters of a host in the name of a campaign.
 _LONGEST_HOST = 70
@@ -81,7 +81,7 @@ class Round:
     def tend(self) -> None:
         """Finish what was begun, look after hosts that are held or drained, and hold hosts that failed.
 
-        Raises RunFailed if Slurm does not answer, or lets this user do nothing.
+        Raises RunFailed if Slurm does not answer, or forbids this user everything.
         """
         for life in self._lives():
             self._each(life, self.finish)
@@ -94,7 +94,7 @@ class Round:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
 
     def _each(self, life: QuarantineState, step: Callable[[QuarantineState], None]) -> None:
-        """Do *step* for one host; what fails for one host does not keep others from being looked after."""
+        """Do *step* for one host; its failure does not keep other hosts from being looked after."""
         try:
             step(life)
         except Forbidden:
@@ -107,7 +107,7 @@ class Round:
     def finish(self, life: QuarantineState) -> None:
         """End each action that has only its intent, by what is true in Slurm.
 
-        What a person asked for and Slurm has not done is done now; the rules decide about the rest again.
+        Requests of a person that Slurm has not done are done now; the rules decide about the rest again.
         """
         for intent in list(life.unfinished.values()):
             job = ""
@@ -440,7 +440,7 @@ def _job_name(test: str) -> str:
 
 
 def _test_name(host: str, now: float) -> str:
-    """Return the name of the campaign of a test; a campaign's name is shorter than that of a host may be."""
+    """Return the name of the campaign of a test; a campaign's name is shorter than a host's may be."""
     stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.localtime(now))
     if len(host) > _LONGEST_HOST:
         host = f"{host[: _LONGEST_HOST - 9]}-{hashlib.sha256(host.encode()).hexdigest()[:8]}"
@@ -448,9 +448,9 @@ def _test_name(host: str, now: float) -> str:
 
 
 def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -> tuple[str, str, float]:
-    """Return the verdict of a test of a host, the reason, and when it was measured; "" if it measured nothing.
+    """Return the verdict of a test of a host, the reason, and when it was measured; "" without a measurement.
 
-    *name* is the test's campaign; those of *earlier* tests, which did not decide, add their repetitions. If the
+    *name* is the test's campaign; *earlier* campaigns, which did not decide, add their repetitions. If the
     system's references do not decide, the host is compared with the others in the campaign *source*, in which it
     was blamed.
     """
@@ -469,7 +469,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
         others = [record for records in _others(host, campaign, source) for record in records]
         if others:
             compared = _of(host, judge([*records, *others], system, missing=missing))
-            # What only the other hosts have is not missing here: a test may be less than they did.
+            # Results that only the other hosts have are not missing here: a test may do less than they did.
             is_good = not compared.blind and not compared.parts
             if is_good and {f.verdict for f in compared.findings} == {"pass"}:
                 return "pass", "", measured

@@ -96,7 +96,7 @@ def write(verdict: HostVerdict, measured: float, *files: Path) -> None:
 
 
 def _time_in(file: Path) -> int:
-    """Return the time of the verdict in a file; 0 if there is none, or if it is damaged or in the future."""
+    """Return the time of the verdict in a file; 0 if it is absent, damaged or in the future."""
     try:
         stated = int(file.read_bytes().split()[1]) if file.is_file() else 0
     except (OSError, IndexError, ValueError):
@@ -149,8 +149,8 @@ def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, only: str = "")
     """Return the verdicts of hosts, or *only* of one, in the folder *of* (default: :func:`log_folder`), by time.
 
     A measurement counts once: of several verdicts of one time and source, the one that was appended last counts,
-    such as the fleet's after that of the host's own job. Foreign files and lines are left out. The result is empty
-    if there is no such folder.
+    such as the fleet's after the one of the host's own job. Foreign files and lines are left out. The result is
+    empty without such a folder.
     """
     logs: dict[str, list[Logged]] = {}
     for host, lines in _ends(of or log_folder(), only):
@@ -194,7 +194,7 @@ class Offender(Struct, frozen=True):
 
     *fails* counts the times that it began to fail, *open_verdicts* the newest verdicts in a row that are undecided
     or suspect for the same part (0: fewer than :data:`FEWEST_OPEN`), out of all *verdicts*. *first* and *last*
-    are the verdicts that count (s since 1970). *reason* is that of the last one, *verdict* the newest verdict.
+    are the verdicts that count (s since 1970). *reason* comes from the last one, *verdict* is the newest verdict.
     """
 
     host: str
