@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host is.
+"""The description of this host.
 
 In: the native probe's XML of this host or of a stored one, or hwloc's. Out: a
 :class:`~firsttouch.host.topology.Topology`. Public: ``topology`` (``load``, ``of_this_host``, ``parse_xml``, and

@@ -26,8 +26,8 @@ _SECOND = _Names("memory.max", "memory.current", "inactive_file")
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes that programs can take without swapping; None if the kernel does not say.
 
-    That is what the kernel calls available, or less if a cgroup of this process has a lower limit. *root* is that
-    of a stored host.
+    It equals the kernel's available memory, or less if a cgroup of this process has a lower limit. *root* is the
+    root of a stored host.
     """
     amounts = []
     if (kilobytes := _field(root / "proc/meminfo", "MemAvailable:")) is not None:
@@ -43,7 +43,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 def available_on(node: int, root: Path = Path("/")) -> tuple[int, int]:
     """Return the bytes that programs can take on a NUMA node, which are free or cached files, and all it has.
 
-    Both are those of the host if the kernel has no NUMA support, and 0 for a node that does not exist.
+    Both cover the whole host if the kernel has no NUMA support, and are 0 for a node that does not exist.
     """
     meminfo = root / f"sys/devices/system/node/node{node}/meminfo"
     begin = f"Node {node} "

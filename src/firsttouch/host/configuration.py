@@ -2,7 +2,7 @@
 """The configuration and the firmware of this host, as one flat mapping of names to texts.
 
 :func:`read` reads files of the kernel and the memory modules. A setting that cannot be read is absent, and never
-empty or zero. All values are those of the whole host; where its PUs differ, the text says how many have which.
+empty or zero. All values cover the whole host; where its PUs differ, the text says how many have which.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _OF_PUS = {
     "cpu.frequency_driver": "cpufreq/scaling_driver",
     "cpu.energy_preference": "cpufreq/energy_performance_preference",
 }
-#: Texts that are no setting; the last one is a driver's.
+#: Texts that are not a setting; the last one is a driver's.
 _NOTHING = kernel_files.UNSTATED | {"<unsupported>"}
 
 
@@ -81,7 +81,7 @@ class Settings(Struct, frozen=True):
 
 
 def read(host: Topology, root: Path = Path("/"), installed: Installed | None = None) -> Settings:
-    """Return the settings of this *host*; *root* is that of a stored one, *installed* its modules if known."""
+    """Return the settings of this *host*; *root* belongs to a stored one, *installed* its modules if known."""
     installed = installed or memory_modules.read_modules(root)
     settings = {name: kernel_files.text(root / file) for name, file in _FILES.items()}
     settings |= {name: kernel_files.bracketed_word(root / file) for name, file in _CHOICES.items()}
@@ -193,7 +193,7 @@ def _reserved(root: Path) -> str:
 def _kernel_policies(root: Path) -> dict[str, str]:
     """Return the sizes of transparent huge pages with their modes, interleave weights, tiers and the scheduler.
 
-    The scheduler is that of sched_ext; a kernel without it has no such setting. (Linux, admin-guide/mm/transhuge,
+    The scheduler is sched_ext's; a kernel without it has no such setting. (Linux, admin-guide/mm/transhuge,
     ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave and -memory-tiers, scheduler/sched-ext.)
     """
     sizes = sorted((root / _HUGE).glob("hugepages-*kB"), key=lambda size: int(size.name[10:-2]))
@@ -243,7 +243,7 @@ def _nodes_per_package(host: Topology) -> str:
 # tell them apart, as far as they can be read (most only by root), and the addresses of network cards (by anybody).
 # Only hashes leave the host.
 
-#: Texts that are no serial number.
+#: Texts that are not a serial number.
 _NO_SERIAL = kernel_files.UNSTATED | {"0", "0x0"}
 #: An address that the card was made with (``addr_assign_type``).
 _PERMANENT = 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The name of this host, and whether it is emulated: then its placements are real, but its speeds are not.
 
-A virtual machine counts as real, because its users get the speeds that are measured in it.
+A virtual machine is treated as real, because its users get the speeds that are measured in it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def short_name(name: str) -> str:
 def emulator(root: Path = Path("/")) -> str:
     """Return the emulator of the host whose sys/ and proc/ are in *root*, or an empty string for a real host.
 
-    The firmware's name of the machine, or the processor's name, decides; there is no setting.
+    The firmware's name of the machine, or the processor's name, decides; a setting does not exist.
     """
     firmware = root / "sys" / "class" / "dmi" / "id"
     if kernel_files.text(firmware / "sys_vendor") == MANUFACTURER:

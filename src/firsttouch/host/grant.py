@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Slurm, a cpuset or a cgroup grants this process, compared with what a command asks for.
+"""The grant of Slurm, a cpuset or a cgroup to this process, compared with the request of a command.
 
 A job gets one CPU unless sbatch is told otherwise, and a step that srun starts does not get the CPUs of sbatch's
 ``--cpus-per-task`` (srun(1), since 22.05). Programs start their threads all the same, and share what is left.
@@ -85,7 +85,7 @@ def more_pus(threads: int, host: Topology, granted: int | None = None) -> str:
 
 
 def _granted_memory() -> int:
-    """Return the bytes per host that Slurm granted this job; 0 if it states none: it may enforce nothing."""
+    """Return the bytes per host that Slurm granted this job; 0 if it states none: it may enforce no limit."""
     if per_host := number_of_job("SLURM_MEM_PER_NODE", 0):
         return per_host << 20
     each, pus = number_of_job("SLURM_MEM_PER_CPU", 0), min(numbers_of_job("SLURM_JOB_CPUS_PER_NODE"), default=0)

@@ -50,8 +50,8 @@ def read(root: Path = Path("/")) -> dict[Counter, int]:
 def difference(before: Counts, after: Counts) -> dict[Counter, int]:
     """Return what each counter has counted between two readings.
 
-    A counter that went backwards began again at 0, as a driver was loaded anew: it has counted at least what it
-    shows. One that only one reading has counted nothing that is known.
+    A counter that went backwards began again at 0, as a driver was reloaded: it has counted at least what it
+    shows. A counter that only one reading has is unknown.
     """
     both = before.keys() & after.keys()
     changed = {counter: after[counter] - before[counter] for counter in sorted(both)}
@@ -71,7 +71,7 @@ def _memory(root: Path) -> Iterator[tuple[Counter, int]]:
             counts = [(edac_label(module), _count(module / f"dimm_{kind}_count")) for module in own]
             if not any(count is not None for _, count in counts):
                 counts = list(_rows(controller, kind))
-            # What no module is known for. The controller's other counters are sums.
+            # The counts without a known module. The controller's other counters are sums.
             unknown = _count(controller / f"{kind}_noinfo_count")
             if not counts:
                 counts, unknown = [(controller.name, _count(controller / f"{kind}_count"))], None

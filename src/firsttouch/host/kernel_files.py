@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads small files of the kernel below /proc and /sys. What cannot be read is an empty text or None."""
+"""Reads small files of the kernel below /proc and /sys. Unreadable files give an empty text or None."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-#: Texts of firmware that stand for nothing.
+#: Texts of firmware without a meaning.
 UNSTATED = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default string", "None"})
 
 

@@ -51,7 +51,7 @@ _SOCKET_OF = re.compile(
 )
 #: Texts of firmware that name no maker.
 _NO_MAKER = re.compile(r"(?:not specified|unknown|undefined|no dimm|n/?a|none|0x0+|0+)?\Z", re.IGNORECASE)
-#: What stands before the channel in the text of a module.
+#: The text before the channel in the text of a module.
 _CHANNEL_PART = ", channel "
 _RATE_IN_TEXT = re.compile(r"configured ([0-9]+) MT/s|DDR[0-9]-([0-9]+)(?!.*configured)")
 _UDEV_FIELD = re.compile(r"E:MEMORY_DEVICE_(\d+)_([A-Z_]+)=(.*)\Z")
@@ -94,7 +94,7 @@ class Module(Struct, frozen=True):
     def text(self) -> str:
         """Return what is known: ``32 GiB DDR4-3200, configured 2933 MT/s, 2 ranks, Samsung, channel p0 a``."""
         kind = self.kind + (f"-{self.rated_rate / 1e6:.0f}" if self.kind and self.rated_rate else "")
-        # Sizes below 1 GiB are those of virtual machines.
+        # Sizes below 1 GiB belong to virtual machines.
         large = self.size_bytes >= 1 << 30
         size = f"{self.size_bytes / (1 << (30 if large else 20)):g} {'GiB' if large else 'MiB'}"
         parts = [" ".join(part for part in (size, kind) if part)]
@@ -195,7 +195,7 @@ def _populated(devices: Sequence[Mapping[str, str]]) -> tuple[Module, ...]:
     locators, slots = Counter(locator for locator, _, _ in names), Counter(names)
     modules = []
     for fields, slot in zip(devices, names, strict=True):
-        # Slots with the same names may be those of different sockets.
+        # Slots with the same names may belong to different sockets.
         channel = _channel(*slot) if slots[slot] == 1 else ""
         modules += _modules(fields, channel, ambiguous=locators[slot[0]] > 1)
     return tuple(modules)
@@ -237,7 +237,7 @@ def _modules(fields: Mapping[str, str], channel: str, *, ambiguous: bool) -> lis
 
 def _channel(locator: str, bank: str, asset_tag: str) -> str:
     """Return the name of a slot's channel, which no other channel of the host has; an empty text if unknown."""
-    # Bank locators come second: some firmware repeats those of the first socket for the second one.
+    # Bank locators come second: some firmware repeats the first socket's for the second one.
     for text in (locator, bank, asset_tag):
         if match := next((m for m in (place.match(text.strip()) for place in _PLACES) if m), None):
             groups = match.groupdict()

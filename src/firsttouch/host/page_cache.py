@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page cache of this host: how much of some files it holds, on which NUMA nodes, and how to drop them.
 
-:func:`look` reads nothing from the disk: mincore(2) shows which pages are cached, madvise(2) maps only these, and
+:func:`look` does not read the disk: mincore(2) shows which pages are cached, madvise(2) maps only these, and
 this process's numa_maps shows their NUMA nodes. Linux answers mincore(2) only for a file that the caller owns or
 may write, and shows all pages of other files as cached (mm/mincore.c, since 5.2; cachestat(2) is restricted in
 the same way, mm/filemap.c). The state of such files is unknown.
@@ -28,8 +28,8 @@ from firsttouch.host import pages
 if TYPE_CHECKING:
     import ctypes
 
-#: Bytes that are mapped at a time. Mapped pages count as this process's memory, with which that of instances is
-#: compared.
+#: Bytes that are mapped at a time. Mapped pages are included in this process's memory, with which the memory of
+#: instances is compared.
 WINDOW = 1 << 26
 #: File systems whose files are in memory only, so that they cannot be dropped.
 IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
@@ -42,7 +42,7 @@ _LOWEST_BIT = bytes(value & 1 for value in range(256))
 class Cached(Struct, frozen=True):
     """How much of some files the page cache holds.
 
-    *size* is that of all files and *cached* the part in the page cache (bytes), None if it is unknown. *pages* are
+    *size* covers all files and *cached* the part in the page cache (bytes), None if it is unknown. *pages* are
     the cached pages per NUMA node in units of 4 KiB, None if they are unknown. *unknown* says why.
     """
 
@@ -58,7 +58,7 @@ class Cached(Struct, frozen=True):
 
 
 class _Sum(Struct):
-    """What was seen of the files so far."""
+    """The observed state of the files so far."""
 
     size: int = 0
     cached: int = 0
@@ -98,7 +98,7 @@ def drop(files: Iterable[Path]) -> None:
     """
     for file in files:
         with _opened(file) as fd:
-            with contextlib.suppress(OSError):  # a read-only file system has nothing to write
+            with contextlib.suppress(OSError):  # a read-only file system has no pages to write
                 os.fsync(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 

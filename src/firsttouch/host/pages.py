@@ -2,7 +2,7 @@
 """Where the pages of programs and files lie, and how large programs are, as the kernel shows it.
 
 The only reader of numa_maps, maps, smaps and status in /proc/PID (proc(5); the kernel's documents
-filesystems/proc and admin-guide/mm/numa_memory_policy). It judges nothing: :mod:`firsttouch.scenarios.evidence`
+filesystems/proc and admin-guide/mm/numa_memory_policy). It does not judge: :mod:`firsttouch.scenarios.evidence`
 does. Pages count in units of 4 KiB (:data:`UNIT`). A *process* is its folder in /proc.
 """
 
@@ -30,7 +30,7 @@ _HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _PART = 1 << 30
 _MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
 _NODES = re.compile(r" N(\d+)=(\d+)")
-#: What the kernel calls files, and no file system has: huge pages, shared memory, memfd_create(2).
+#: The kernel's name for files that no file system has: huge pages, shared memory, memfd_create(2).
 _NAMELESS = re.compile(r"(?: file=)?/(?:anon_hugepage|dev/zero|memfd:)")
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 #: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
@@ -69,7 +69,7 @@ def numa_maps(process: Path) -> str:
 def policy_of_thread(thread: Path) -> str:
     """Return the memory policy of a thread (``/proc/PID/task/TID``), an empty text if it has ended.
 
-    numa_maps shows it beside each mapping without a policy of its own. The first mapping, the program's text, has
+    numa_maps shows it next to each mapping without a policy of its own. The first mapping, the program's text, has
     none, and reading no more costs little: the kernel counts the pages of a mapping when its line is read.
     """
     try:
@@ -221,7 +221,7 @@ def mode(line: str) -> str:
 class AnonymousPages(NamedTuple):
     """Anonymous pages per NUMA node, and per memory policy; *copied* pages of files have been written to.
 
-    *shared* pages, which are among the first, are those of memory that processes share.
+    *shared* pages, which are among the first, belong to memory that processes share.
     """
 
     nodes: Counter[int]

@@ -35,7 +35,7 @@ DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", 
 ORDINARY_MEMORY = frozenset({"", "DRAM"})
 #: hwloc's types of processor caches.
 _CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
-#: The level from which on a cache is that of several cores on all processors.
+#: The level from which on several cores share a cache on all processors.
 _LAST_LEVEL = 3
 #: hwloc's type of memory-side caches, which cache a bank and may be as large as memory. hwloc 2.0 used L3Cache
 #: with a subtype for Xeon Phi, above all banks of a NUMA node, of which it caches the DRAM.
@@ -69,7 +69,7 @@ class NumaNode(Struct, frozen=True):
     """A NUMA node by its kernel number, with its PUs; *memory_bytes* is 0 for a memoryless one.
 
     *huge_bytes* of its memory are reserved as huge pages (hugetlbfs) and not available to ordinary allocations.
-    *near* are the PUs that hwloc puts beside it: for a NUMA node without PUs those that reach it fastest.
+    *near* are the PUs that hwloc puts next to it: for a NUMA node without PUs the PUs that reach it fastest.
     *side_cache_bytes* is the memory-side cache in front of its memory, such as HBM in cache mode. *tier* is the
     memory tier that hwloc or the kernel states, lower ones being faster, and *bandwidth* (MiB/s) the highest one
     that the firmware states. *offline* are its PUs that the kernel does not use now.
@@ -201,7 +201,7 @@ class Topology(Struct, frozen=True, dict=True):
     def data_nodes(self) -> tuple[int, ...]:
         """The :attr:`memory_nodes` that hold a program's data by default.
 
-        High-bandwidth, persistent and CXL memory, and that of another tier than the NUMA nodes with PUs, is left
+        High-bandwidth, persistent and CXL memory, and memory of another tier than the NUMA nodes with PUs, is left
         out, unless its node has PUs or there is no other memory.
         """
         memory = [self.node(n) for n in self.memory_nodes]
@@ -285,7 +285,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
         kind = element.get("type", "")
         cpuset = parse_hwloc(element.get("cpuset") or "0x0")
         if kind == "PU":
-            # A hypervisor may hide the Core objects: then each PU counts as a core.
+            # A hypervisor may hide the Core objects: then each PU is treated as a core.
             index = _number(element)
             pus.append(Pu(index, above.core if above.core >= 0 else 1_000_000 + index, above.package, None))
         elif kind == "NUMANode":
@@ -337,7 +337,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
 
 
 class _Above(NamedTuple):
-    """What an object belongs to: its package and core (-1 for none), and the memory-side caches in front of it."""
+    """The place of an object: its package and core (-1 for none), and the memory-side caches in front of it."""
 
     package: int
     core: int
@@ -366,7 +366,7 @@ def _objects(
 
 
 def _side_cache(subtype: str, caches: Iterable[ET.Element]) -> int:
-    """Return the bytes of those of *caches* that cache a bank of *subtype*."""
+    """Return the bytes of the *caches* that cache a bank of *subtype*."""
     of_bank = (c for c in caches if c.get("type") == _SIDE_CACHE or subtype in ORDINARY_MEMORY)
     return sum(_count(cache, "cache_size") for cache in of_bank)
 
@@ -444,7 +444,7 @@ def _distances(root: ET.Element) -> dict[tuple[int, int], int]:
 
 
 def probe_program() -> Path:
-    """Return the probe: FIRSTTOUCH_PROBE, the one installed beside Python, or on PATH; raises Missing."""
+    """Return the probe: FIRSTTOUCH_PROBE, the one installed next to Python, or on PATH; raises Missing."""
     if given := os.environ.get("FIRSTTOUCH_PROBE"):
         if not (Path(given).is_file() and os.access(given, os.X_OK)):
             raise Missing(f"FIRSTTOUCH_PROBE names {given}, which is not a program")
