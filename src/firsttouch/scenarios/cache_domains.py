@@ -70,8 +70,8 @@ def _core_and_number(core: Mapping[int, int], pu: int) -> tuple[int, int]:
 def _components(sizes: Sequence[_Size], parts: int, size: int) -> list[tuple[list[int], int]]:
     """Return the domains (places in *sizes*) that parts divide among them, with the number of these parts.
 
-    Parts that follow each other through d domains cross d - 1 borders, so as few domains as possible are joined,
-    and as many groups as possible have parts.
+    Parts that follow each other through d domains cross d - 1 borders, so the fewest possible domains are joined,
+    and the most possible groups have parts.
     """
     least = [math.ceil(s.least / size) for s in sizes]
     most = [s.most // size for s in sizes]

@@ -27,7 +27,7 @@ from firsttouch.units import format_bytes
 LEAST_SEEN = 0.5
 #: With fewer 4 KiB pages per bank (4 MiB), there is too little data to check evenness.
 FEW_PAGES = 1024
-#: Less memory (bytes) of a program than this does not count as unseen: of anonymous memory, and of all, whose
+#: Less memory (bytes) of a program than this is not treated as unseen: of anonymous memory, and of all, whose
 #: sizes the kernel does not count to the page.
 LITTLE, LITTLE_OF_ALL = 2 << 20, FEW_PAGES * UNIT
 #: A program with less anonymous memory (bytes) has no place for huge pages.
@@ -62,7 +62,7 @@ def why_misplaced(
     uneven = policy_of("interleave").tolerance if uneven is None else uneven
     weights = (1,) * len(banks) if even else weights
     for weight, count in zip(weights, shares, strict=bool(weights)):
-        # The kernel puts as many pages in turn on a NUMA node as its weight.
+        # The kernel puts a number of pages in turn on a NUMA node that equals its weight.
         wanted = sum(shares) * weight / sum(weights)
         if wanted >= FEW_PAGES and abs(count - wanted) > uneven * wanted + huge_pages * huge_page() * weight:
             by = f" by weights {':'.join(map(str, weights))}" if len(set(weights)) > 1 else ""
@@ -86,7 +86,7 @@ def wrong_pages(asked: Placement, pages: Mapping[int, int], modes: Mapping[str, 
 
 
 def wrong_threads(asked: Placement, modes: Iterable[str]) -> str:
-    """Return which memory policies of threads are not as *asked*: what such threads touch lies elsewhere."""
+    """Return which memory policies of threads are not as *asked*: pages that such threads touch lie elsewhere."""
     policy = policy_of(asked.policy)
     wrong = sorted(mode for mode in modes if not policy.holds(mode, asked.extent))
     return (
@@ -134,7 +134,7 @@ def _broken(asked: MemoryOption, memory: Memory) -> str:
 
 
 # ----------------------------------------------------------------------
-# What is said of a run
+# The texts about a run
 
 
 class Verified(Protocol):

@@ -115,7 +115,7 @@ class Layout:
     def caches(self, instances: int, threads: int | None = None, *, whole_cores: bool = False) -> list[Share]:
         """Return shares that have the last-level caches of their PUs alone, equally many each, in one NUMA node.
 
-        *threads* are those of each instance (None: all PUs of its caches, or with *whole_cores* one of each core).
+        Each instance has *threads* threads (None: all PUs of its caches, or with *whole_cores* one of each core).
         Raises CannotHere if there are too few caches or PUs.
         """
         total = sum(map(len, self.domains.values()))
@@ -141,9 +141,9 @@ class Layout:
         return [self._share(pus, self._nearest((node,))) for node, pus in divided]
 
     def parts(self, count: int, threads: int | None) -> list[Share]:
-        """Return the shares of *count* programs of *threads* threads (None: as many PUs as there are for each).
+        """Return the shares of *count* programs of *threads* threads (None: all PUs that there are for each).
 
-        Each has its data on the NUMA nodes of its PUs, also the only one. What was granted need not fit into NUMA
+        Each has its data on the NUMA nodes of its PUs, also the only one. A grant need not fit into NUMA
         nodes: then neighbouring PUs of two of them are a share. Raises CannotHere if there are too few PUs.
         """
         each = threads or max(1, self.total // count)
@@ -167,7 +167,7 @@ class Layout:
         return sorted(n for n in fewer | more if n <= self.threads)
 
     def _shares(self, instances: int, threads: int | None = None) -> list[Share]:
-        """Return the instances' shares of *threads* PUs each, by default as many as possible.
+        """Return the instances' shares of *threads* PUs each, by default the most possible.
 
         Instances are equal, so PUs that do not divide evenly stay idle. More instances than NUMA nodes are a
         multiple of them.

@@ -15,8 +15,8 @@ from firsttouch.units import format_bytes
 #: Part of a bank that the kernel uses. On a host like the thesis's (hwloc's 64amd64-4s2n4ca2co), 3.2 to 3.9 % of
 #: each bank are neither free nor cached files (sys/devices/system/node/node*/meminfo).
 KERNEL_SHARE = 0.05
-#: What a program does with the files of its index: it has none, reads them into its own memory, maps them, or maps
-#: what another command has loaded.
+#: The use of the files of its index by a program: it has none, reads them into its own memory, maps them, or maps
+#: the ones that another command has loaded.
 IndexUse = Literal["none", "read", "mapped", "loaded"]
 
 
@@ -45,7 +45,7 @@ def bank_bytes(topology: Topology, node: int) -> int:
 
 
 def copy_banks(banks: Sequence[Sequence[int]], copies: Copies) -> list[tuple[int, ...]]:
-    """Return the NUMA nodes of each copy of the index; *banks* are those of each instance's data."""
+    """Return the NUMA nodes of each copy of the index; *banks* are the NUMA nodes of each instance's data."""
     if copies == "node":
         return list(dict.fromkeys(tuple(sorted(set(nodes))) for nodes in banks))
     if copies == "all":
@@ -114,7 +114,7 @@ def shortage(
             )
         if each > (have := sum(room[n] for n in nodes)):
             return f"{begin}its NUMA nodes {format_list(nodes)} have {format_bytes(have)} for it{beside}"
-    # Beside the banks of data by default, those that these instances use, perhaps of other memory tiers.
+    # The default banks of data and the banks that these instances use, perhaps of other memory tiers.
     have = sum(bank_bytes(topology, n) for n in users.keys() | set(topology.data_nodes))
     limit = topology.memory_limit_bytes
     return _too_much(have, limit, each, need, instances=len(banks), parts=parts, copies=copies, number=len(places))

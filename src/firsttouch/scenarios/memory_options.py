@@ -100,7 +100,7 @@ def libraries() -> frozenset[str]:
 
 
 def option(name: str) -> MemoryOption:
-    """Return an option by name; raises BadInput, which lists the names, if there is none."""
+    """Return an option by name; raises BadInput, which lists the names, for an unknown name."""
     try:
         return options()[name]
     except KeyError:
@@ -132,7 +132,7 @@ def of_kind(names: Sequence[str], kind: Kind) -> MemoryOption | None:
 def select_options(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) -> tuple[str, ...]:
     """Return the options of ``none``, ``all`` or a comma-separated list of names; raises BadInput.
 
-    Options of other *kinds* are not in ``all``, nor are those that change nothing (index: private).
+    Options of other *kinds* are not in ``all``, nor are options without an effect (index: private).
     """
     if text == "none":
         return ()
@@ -146,7 +146,7 @@ def select_options(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) ->
 def of_aligners(text: str) -> tuple[str, ...]:
     """Return the options of such a list that are tried for an aligner; raises BadInput.
 
-    Those of its index are tried if they are named: their copies need time and memory.
+    Options of its index are tried if they are named: their copies need time and memory.
     """
     return select_options(text) if text == "all" else select_options(text, get_args(Kind))
 
@@ -204,7 +204,7 @@ def inherit_settings(names: Sequence[str]) -> Iterator[None]:
 
 
 # ----------------------------------------------------------------------
-# What this host and a program support
+# The options that this host and a program support
 
 
 def refusal(names: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ class Neighbours:
         return self.groups_of(len(self._nodes) // count, count)
 
     def groups_of(self, size: int, count: int = 0) -> list[tuple[int, ...]]:
-        """Return the same for *count* groups (0: as many as there can be) of *size* NUMA nodes."""
+        """Return the same for *count* groups (0: the most possible) of *size* NUMA nodes."""
         count = count or len(self._nodes) // size
         if size == len(self._nodes):
             return [tuple(self._nodes)]
@@ -75,7 +75,7 @@ def _improved(cost: list[list[int]], groups: int, size: int) -> Sequence[Sequenc
     import numpy as np  # noqa: PLC0415 (slow to load, and such hosts are rare)
 
     matrix = np.array(cost)
-    # The group of each node; nodes of the last one are left over and cost nothing.
+    # The group of each node; nodes of the last one are left over and have no cost.
     group_of = np.full(len(matrix), groups)
     # The cost of each node with all members of each group, updated at each exchange.
     beside = np.zeros((len(matrix), groups + 1), dtype=np.int64)

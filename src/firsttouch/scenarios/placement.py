@@ -69,7 +69,7 @@ class ScenarioName(NamedTuple):
 
 
 def parse_name(text: str) -> ScenarioName | None:
-    """Return the parts of a scenario's name, ignoring case; None if it is none.
+    """Return the parts of a scenario's name, ignoring case; None if it is not a name.
 
     Raises BadInput for a name whose memory options are wrong.
     """
@@ -225,7 +225,7 @@ class Plan(Struct, frozen=True):
     def with_each(self, sets: Sequence[Sequence[str]]) -> Plan:
         """Return this plan with its scenarios also under each of *sets* of memory options, where they can be run.
 
-        Some fit only with an index that their instances share. Of scenarios that are alike, only the first gets
+        Some fit only with an index that their instances share. Of equal scenarios, only the first gets
         options.
         """
         usual = distinct((*self.scenarios, *self._planner.refused.values()))
@@ -340,7 +340,7 @@ def plan(
 def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threads: int | None = None) -> Scenario:
     """Return the scenario of *tasks* that start together on this host, with the placement of the one with *share*.
 
-    *name* is a scenario of one instance, whose policy each task gets, or of all tasks; *threads* are those of a
+    *name* is a scenario of one instance, whose policy each task gets, or of all tasks; *threads* belong to a
     task, if the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.of_one_instance` does.
     """
     parts = parse_name(name)

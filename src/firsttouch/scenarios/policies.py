@@ -90,7 +90,7 @@ def policies() -> dict[str, Policy]:
 
 
 def policy(name: str) -> Policy:
-    """Return a policy by name; raises BadInput, which lists the names, if there is none."""
+    """Return a policy by name; raises BadInput, which lists the names, for an unknown name."""
     try:
         return policies()[name]
     except KeyError:
@@ -114,7 +114,7 @@ def word_of(policy: Policy, extent: Extent) -> str:
 def select_policies(text: str) -> tuple[Policy, ...]:
     """Return the policies of one of GROUPS or of a comma-separated list of names; raises BadInput.
 
-    ``usual`` are those of the thesis, of last-level caches and of memory tiers.
+    ``usual`` are the policies of the thesis, of last-level caches and of memory tiers.
     """
     if text in GROUPS:
         listed = [p for p in policies().values() if not p.unlisted]

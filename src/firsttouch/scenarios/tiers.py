@@ -27,8 +27,8 @@ class Tier(NamedTuple):
 def tiers(host: Topology) -> tuple[Tier, ...]:
     """Return the memory tiers of a host, the fastest first, by what hwloc, the kernel and the firmware state.
 
-    A bank without PUs and of no stated kind counts as another tier than DRAM if the PUs beside it have other
-    memory: as a faster one if the firmware states a bandwidth well above that of the others.
+    A bank without PUs and of no stated kind belongs to another tier than DRAM if the PUs next to it have other
+    memory: to a faster one if the firmware states a bandwidth well above the bandwidth of the others.
     """
     ordinary = max((n.bandwidth or 0 for n in map(host.node, host.cpu_nodes) if n.subtype not in _FAST), default=0)
     kinds: dict[tuple[int, int, str], list[int]] = {}
@@ -45,14 +45,14 @@ def tiers(host: Topology) -> tuple[Tier, ...]:
 
 
 def _beside(host: Topology, node: NumaNode) -> list[int]:
-    """Return the NUMA nodes whose PUs are beside a bank, all if hwloc does not know them."""
+    """Return the NUMA nodes whose PUs are next to a bank, all if hwloc does not know them."""
     return [n for n in host.cpu_nodes if not node.near or node.near & set(host.node(n).pus)]
 
 
 def own_banks(host: Topology, nodes: Iterable[int]) -> tuple[int, ...]:
     """Return the banks of the NUMA nodes *nodes*, and those without PUs that lie nearest to one of these.
 
-    Of the NUMA nodes whose PUs hwloc puts beside a bank (else of all), those at the shortest distance count.
+    Of the NUMA nodes whose PUs hwloc puts next to a bank (else of all), the ones at the shortest distance count.
     """
     wanted = set(nodes)
     own = []
