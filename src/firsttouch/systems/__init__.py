@@ -4,7 +4,7 @@
 In: the YAML file of a system, or the topology of this host. Out: a :class:`~definition.System`.
 
 - ``definition``: load and find systems, and compare a host with one
-- ``facts``: what the hosts are made of
+- ``facts``: the parts of the hosts
 - ``processors``: families of processors, with their memory and the bandwidth that it reaches
 - ``references``: the expected values, from the file or from published tables
 - ``draft``: the YAML of a system drafted from a topology

@@ -90,11 +90,11 @@ class System(Struct, frozen=True, dict=True):
 
     @property
     def access(self) -> tuple[str, ...]:
-        """The options of jobs that Slurm needs to reach the hosts: those of the first partition with Slurm."""
+        """The options of jobs that Slurm needs to reach the hosts, from the first partition with Slurm."""
         return next((p.access for p in self.partitions if p.scheduler in {"slurm", "squeue"}), ())
 
     def strangers(self, hosts: Iterable[str]) -> str:
-        """Return a sentence about those of *hosts* whose names do not fit ``hostnames``; "" if all fit."""
+        """Return a sentence about the *hosts* whose names do not fit ``hostnames``; "" if all fit."""
         unlike = [host for host in hosts if not any(re.match(pattern, host) for pattern in self.hostnames)]
         if not unlike:
             return ""
@@ -103,14 +103,14 @@ class System(Struct, frozen=True, dict=True):
         return f"{names} ({', '.join(self.hostnames)}): are these hosts of another kind?"
 
     def programs(self, partition: str, backend: str = "", image: str = "") -> tuple[str, str]:
-        """Return the backend and its image or view: those given, or else those of *partition*."""
+        """Return the backend and its image or view: the given ones, or else the ones of *partition*."""
         own = next((p for p in self.partitions if p.name == partition), None)
         chosen = backend or (own.backend if own else "native")
         # The partition's image belongs to the partition's backend.
         return chosen, image or (own.image if own and own.backend == chosen else "")
 
     def reference(self, check: str, metric: str, parameters: Mapping[str, Any]) -> Reference | None:
-        """Return the reference of *metric* of *check* in the case of *parameters*, None if there is none.
+        """Return the reference of *metric* of *check* in the case of *parameters*, None without one.
 
         A reference matches if all its parameters are among *parameters* (a record's; the relation follows from
         ``pu_nodes`` and ``bank``). The one with the most parameters wins. A record whose index was
@@ -126,7 +126,7 @@ class System(Struct, frozen=True, dict=True):
         return None
 
     def fact(self, check: str, metric: str) -> Reference | None:
-        """Return what the facts state about a metric, None if nothing, or if they were drafted from this host."""
+        """Return what the facts state about a metric, None without a statement or if drafted from this host."""
         return None if self.path is None else references_module.of_fact(check, metric, self.facts)
 
     @cached_property
@@ -151,10 +151,10 @@ class Undescribed(Struct, frozen=True):
     sight: None = None
 
     def reference(self, *_: object) -> None:
-        """Return None: there is no reference."""
+        """Return None: this system has no references."""
 
     def fact(self, *_: object) -> None:
-        """Return None: there are no facts."""
+        """Return None: this system has no facts."""
 
 
 def mismatch(system: System, host: Topology) -> str:
@@ -209,7 +209,7 @@ def build(document: ParsedFile, *, path: Path | None) -> System:
 
 
 def available() -> dict[str, Path | None]:
-    """Return the file of each system by name; that of ``local`` is None until this host has one.
+    """Return the file of each system by name; the file of ``local`` is None until this host has one.
 
     The files are not read. Raises BadInput if FIRSTTOUCH_SYSTEMS names a folder that does not exist.
     """
@@ -239,7 +239,7 @@ def from_file(file: Path) -> System:
 
 
 def bare(name: str) -> System:
-    """Return a system of which nothing is known but its name: its hosts are judged by each other."""
+    """Return a system of which only the name is known: its hosts are judged by each other."""
     unknown = {
         "processor": "unknown",
         "packages": 1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts a system's file from a topology. What hwloc does not know is a comment for the admin to fill in."""
+"""Drafts a system's file from a topology. Facts that hwloc does not know are comments for the admin to fill in."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Facts(Struct, frozen=True, dict=True):
     ``numa_node_numbers``, ``package_of_numa_node`` (None: of no package, or of several),
     ``cores_per_numa_node`` and ``memory_per_numa_node`` (bytes) have one entry per NUMA node, in ascending
     order of the kernel's numbers; so has ``distances`` (the firmware's, 10 is local; None: not known).
-    ``transfer_rate`` (per second) and ``channels_per_package`` are those of the memory; None: unknown.
+    ``transfer_rate`` (per second) and ``channels_per_package`` describe the memory; None: unknown.
     """
 
     processor: str

@@ -32,9 +32,9 @@ class PackageMemory(FileTable, frozen=True):
 class Model(FileTable, frozen=True):
     """Models of a family whose name matches *pattern*.
 
-    *cores* and *last_level_caches* are those of a package, *numa_nodes* the numbers that the firmware offers.
+    *cores* and *last_level_caches* are per package, *numa_nodes* are the numbers that the firmware offers.
     *read_share* is the median share of the theoretical bandwidth that reads by all PUs reach (*measured*: its
-    source), and *tolerance* the share of it that a good host may lack (None: what good hosts of other models do).
+    source), and *tolerance* the share of it that a good host may lack (None: as for good hosts of other models).
     """
 
     pattern: Regex
@@ -76,7 +76,7 @@ class ReadShare(Struct, frozen=True):
 
 @functools.cache
 def families() -> tuple[Family, ...]:
-    """Return all families, those of the user and the site first.
+    """Return all families, the ones of the user and the site first.
 
     A wrong file of the site or the user is reported on standard error and left out.
     """

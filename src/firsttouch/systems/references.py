@@ -95,12 +95,12 @@ class Reference(Struct, frozen=True):
 
     @property
     def minimum(self) -> float | None:
-        """The smallest value within the tolerance, None if there is no lower limit."""
+        """The smallest value within the tolerance, None without a lower limit."""
         return None if self.lower is None else self.value * (1 + self.lower)
 
     @property
     def maximum(self) -> float | None:
-        """The largest value within the tolerance, None if there is no upper limit."""
+        """The largest value within the tolerance, None without an upper limit."""
         return None if self.upper is None else self.value * (1 + self.upper)
 
     @property
@@ -204,7 +204,7 @@ _BELOW = {"numa_nodes": 0.0, "pus": 0.0, "memory": -0.05}
 
 
 def of_fact(check: str, metric: str, facts: Facts) -> Reference | None:
-    """Return the reference that follows from the facts of a system, None if the metric is no fact."""
+    """Return the reference that follows from the facts of a system, None if the metric is not a fact."""
     if check != "topology" or metric not in _BELOW:
         return None
     value, unit = _value_of(metric, facts)

@@ -49,7 +49,7 @@ def of_modules(modules: Sequence[Module]) -> Theoretical:
 
 
 def of_facts(facts: Facts, source: str) -> Theoretical:
-    """Return the bandwidth from a system's facts: that of one package times the number of packages."""
+    """Return the bandwidth from a system's facts: one package's, times the number of packages."""
     per_package = facts.theoretical_bandwidth()
     if per_package is None or facts.channels_per_package is None:
         reason = "the facts lack the memory's channels or transfer rate"
