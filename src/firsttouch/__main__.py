@@ -10,7 +10,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 def _end(_number: int, _frame: object) -> None:
-    """End this process at once: nothing has begun yet, or everything has ended."""
+    """End this process at once: its work has not begun yet, or has ended."""
     os._exit(_INTERRUPTED)
 
 

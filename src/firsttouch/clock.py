@@ -35,7 +35,7 @@ class Clock:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Let so many seconds pass."""
+        """Let this number of seconds pass."""
         time.sleep(seconds)
 
     def wait(self, event: Waitable, seconds: float) -> bool:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import yaml
 
 # The interpreter's last garbage collection crashes at random while it clears msgspec's types with a Meta
-# (https://github.com/jcrist/msgspec/issues/717). What is frozen is not collected.
+# (https://github.com/jcrist/msgspec/issues/717). Frozen objects are not collected.
 atexit.register(gc.freeze)
 
 #: The path of a value in a document: keys of mappings and indexes of lists.
@@ -46,7 +46,7 @@ T = TypeVar("T")
 _LONGEST_NAME = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
-#: What a name can stand for beside a file and a folder.
+#: The meanings of a name in addition to a file and a folder.
 _SPECIAL = {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
@@ -109,9 +109,9 @@ class ParsedFile(Struct, frozen=True):
 
 
 def refuse_special(file: Path) -> None:
-    """Raise BadInput for a device, a pipe or a socket; raises OSError if there is no *file*.
+    """Raise BadInput for a device, a pipe or a socket; raises OSError if *file* does not exist.
 
-    They may have no end, or nobody who writes into them.
+    They may have no end, or no writer.
     """
     if kind := _SPECIAL.get(stat.S_IFMT(file.stat().st_mode)):
         raise BadInput(f"{kind}, not a file", file=file)
@@ -226,7 +226,7 @@ def _read(kind: Any, value: object) -> Any:
 
 
 # ----------------------------------------------------------------------
-# What msgspec refuses
+# The data that msgspec refuses
 
 
 def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where, str]:
@@ -263,7 +263,7 @@ def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where
 
 
 def mistake(kind: Any, data: Any) -> str:
-    """Return what keeps *data* from being a *kind*, an empty string for nothing."""
+    """Return what keeps *data* from being a *kind*, or an empty string."""
     message = _message(kind, data)
     return _fault(kind, data, message)[1] if message else ""
 
@@ -408,7 +408,7 @@ def parse_yaml(text: str, file: str | Path) -> ParsedFile:
     """Return the YAML document *text*, the content of *file*; raises BadInput with the line."""
     import yaml  # noqa: PLC0415 - most commands read no YAML
 
-    # libyaml is ten times as fast, and takes tabs in words, which YAML forbids. What it refuses is read again in
+    # libyaml is ten times as fast, and takes tabs in words, which YAML forbids. Refused text is read again in
     # Python: the messages are the same on hosts without libyaml.
     compiled = None if "\t" in text else getattr(yaml, "CSafeLoader", None)
     try:
@@ -453,7 +453,7 @@ class _Builder:
 
     def build(self, node: yaml.Node, where: Where, line: int | None = None) -> Any:
         own = node.start_mark.line + 1
-        # An alias's node is at its anchor; the line to repair is that of the alias.
+        # An alias's node is at its anchor; the line to repair is the alias's line.
         self.lines[where] = line or own
         if len(self.lines) > _MOST_VALUES:
             raise BadInput(f"too large: more than {_MOST_VALUES} values", file=self.file, line=own)
@@ -480,7 +480,7 @@ class _Builder:
         return mapping
 
     def _scalar(self, node: yaml.Node) -> Any:
-        # PyYAML has no value for the merge key and "=". They mean nothing here and stay text.
+        # PyYAML has no value for the merge key and "=". They have no meaning here and stay text.
         if node.tag in {"tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"}:
             return node.value
         try:

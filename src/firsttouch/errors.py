@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: Control characters and Unicode's line separators, which a terminal would obey.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-#: What the log of a CI job obeys: :: at the beginning of a line, also of one that is wrapped, and ##[ anywhere.
+#: The text that the log of a CI job obeys: :: at the beginning of a line, also of a wrapped one, and ##[ anywhere.
 _CI_COMMANDS = re.compile(r"(?<!\S):(?=:)|#(?=#(?:vso)?\[)")
 #: The beginning of the message of a CannotHere; checks search for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "

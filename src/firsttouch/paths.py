@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders of firsttouch: what it brings along, what a site or a user adds, and where it writes.
+"""The folders of firsttouch: its files, additions of a site or a user, and where it writes.
 
 A checkout keeps everything in itself. An installed copy brings the same files in the package's folder share/ and
 writes to the folders of the XDG base directory specification. FIRSTTOUCH_HOME replaces these by one folder.
@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parent
 IN_CHECKOUT = (PACKAGE.parents[1] / "reframe" / "settings.py").is_file()
 #: The checkout, or the folder with the same layout that the wheel brings along.
 ROOT = PACKAGE.parents[1] if IN_CHECKOUT else PACKAGE / "share"
-#: The ReFrame checks, and ReFrame's configuration file beside them.
+#: The ReFrame checks, and ReFrame's configuration file next to them.
 CHECKS = ROOT / "reframe"
 SETTINGS = CHECKS / "settings.py"
 #: System files that firsttouch brings along; in a checkout also drafts for this host.
