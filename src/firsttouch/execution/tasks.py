@@ -50,7 +50,7 @@ class Task(Struct, frozen=True):
     def share(self, host: Topology) -> TaskShare:
         """Return which PUs of *host* this task has.
 
-        Tasks that may use the same PUs divide them. PUs that were bound to a task remain its PUs; only Slurm states what
+        Tasks that may use the same PUs divide them. A task keeps the PUs bound to it; only Slurm states what
         it bound the other tasks to.
         """
         own = frozenset(host.allowed_pus)
