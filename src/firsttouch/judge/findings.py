@@ -515,8 +515,7 @@ class Findings(Struct, frozen=True, dict=True):
             elif limit := event_limits.limit_of(case):
                 why = event_limits.reason(values, limit)
             else:
-                learnt = by == FLEET or reference.source.startswith("fleet")
-                whose = "the fleet" if learnt else f"the reference of {self.system.name}"
+                whose = "the fleet" if by == FLEET else f"the reference of {self.system.name}"
                 why = _reason(value, len(values), reference, whose, word)
             yield Finding(case, values, reference, word, why, value if values else None)
 
