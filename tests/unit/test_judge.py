@@ -391,6 +391,11 @@ class TestOwnLevel:
                 assert "since 2026-03-02" in part.text()
                 assert ("fails if the next one shows this" in part.text()) == (word == "suspect")
 
+    def test_a_host_that_fails_by_its_own_level_was_judged(self):
+        (bad,) = verdicts(weeks(12, memory(0.2, since=8), hosts=1)).values()
+        assert (bad.verdict, bad.is_judged) == ("fail", True)
+        assert not any("nothing was judged" in line for line in bad.evidence)
+
     @pytest.mark.parametrize(("repetitions", "word"), [(1, "suspect"), (2, "fail")])
     def test_a_large_loss_fails_in_its_first_session_but_not_by_a_single_repetition(self, repetitions, word):
         of_hosts = verdicts(weeks(9, memory(0.3, since=8), repetitions=repetitions))
@@ -558,7 +563,8 @@ class TestReferences:
     def system(self, tmp_path):
         entries = [
             {
-                **{"check": "bandwidth", "metric": f"{kernel}_bandwidth", "value": f"{rate} GB/s", "source": "x"},
+                **{"check": "bandwidth", "metric": f"{kernel}_bandwidth", "value": f"{rate} GB/s"},
+                "source": "fleet of 8 hosts",
                 "parameters": {"kernel": kernel, "relation": "local"},
                 "tolerance": {"lower": "-5 %", "upper": "20 %"},
                 "error": "2 %",
@@ -602,6 +608,7 @@ class TestReferences:
         assert bad.verdict == "fail"
         (part,) = bad.parts
         assert (part.part, part.kind, part.question) == ("memory of bank 0", "bandwidth", "what was promised")
+        assert {f.why.partition(" below ")[2].partition(" (")[0] for f in bad.findings} == {"the reference of s"}
         assert 1 - np.exp(-part.loss) == pytest.approx(0.12, abs=0.01)
         alone = verdicts(self.host({"triad": 0.88}, 2), system)["n1"]
         assert (alone.verdict, alone.parts) == ("undecided", ())

@@ -339,7 +339,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
         if self._is_blind:
             lines.append(f"undecided: {blind_text(self.blind)}")
         # For a host that was not measured only the reason is shown.
-        elif not self.findings and (self.unjudged or not self.missing):
+        elif not self.is_judged and (self.unjudged or not self.missing):
             stated = deciding(self.expected)
             if stated is not None and stated.answer != "low":
                 lines.append(f"undecided: {stated.text()}")

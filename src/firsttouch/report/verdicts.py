@@ -52,7 +52,8 @@ def table(verdicts: Sequence[HostVerdict], *, lines: int) -> Table:
 
 
 def _judged(verdict: HostVerdict) -> str:
-    return f"{sum(f.verdict == 'pass' for f in verdict.findings)} of {len(verdict.findings)} metrics pass"
+    passed = sum(f.verdict == "pass" for f in verdict.findings)
+    return f"{passed} of {len(verdict.findings)} metrics pass" if verdict.findings else "no metric has a reference"
 
 
 def folds(
