@@ -78,7 +78,7 @@ def compare(
 
     The output goes into a pipe, as some programs do less for a standard output that is /dev/null.
 
-    *usual* is the number of the default run. A run whose placement or memory options did not hold does not count.
+    *usual* is the number of the default run. A run whose placement or memory options did not hold is not used.
     Raises RunFailed if the program fails, or if no placement holds.
     """
     with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder, discard_output() as out:

@@ -2,7 +2,7 @@
 """Trials of an aligner on this host, on samples of its reads.
 
 A sample has pieces from all over the reads, or from the first ones of gzip files. A trial runs a scenario on a
-sample and verifies its placement; a trial whose placement did not hold does not count. All samples and trials
+sample and verifies its placement; a trial whose placement did not hold is not used. All samples and trials
 together stay within the budget.
 """
 
@@ -164,7 +164,7 @@ class Advice(Struct):
 class Head(Struct, frozen=True):
     """The reads of a work are the first ones of a whole run: *part* is their share (0 to 1).
 
-    *started* (on the clock of the trials) is when the time that counts for the budget began. *strict*: no trial
+    *started* (on the clock of the trials) is when the use of the budget began. *strict*: no trial
     exceeds it.
     """
 
@@ -180,7 +180,7 @@ class OutOfTime(Exception):
 class Trials:
     """Makes trials of *scenarios* on samples of *work*'s reads; samples are files in *folder*.
 
-    *dropped* has the reason why a scenario's last trial did not count, and *options* what trials showed about
+    *dropped* has the reason why a scenario's last trial was not used, and *options* the evidence of trials about
     memory options. *brief* is true if the last trial was too
     short for its placement to be verified. *longest* is the time limit of a trial in seconds (None: unknown). With
     a strict *head*, no trial exceeds *budget*: it raises OutOfTime, even before the time of the run is known.
@@ -260,7 +260,7 @@ class Trials:
             self._whole = min(max(whole, self._bounds[0]), self._bounds[1])
 
     def make(self, number: int, fraction: float) -> Trial | None:
-        """Make one trial of scenario *number*; None if it does not count.
+        """Make one trial of scenario *number*; None if it is not used.
 
         A trial whose placement did not hold is repeated, up to CHANCES times. The first trials, which have no time
         limit yet, are not repeated if they are too short: the caller makes them larger.

@@ -4,7 +4,7 @@
 One slow core sets the pace of every parallel job. Each PU follows chains of dependent steps in registers, in its
 first and second cache and in memory: all PUs at once, then each alone. A PU is slow if its rate is well below that
 the rate of its siblings (equal cores, the same number of PUs at work) in every sample. Time that others took of a
-PU does not count.
+PU is not included.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="a
 class ProgramSpec(FileTable, frozen=True):
     """The command to run and the values to read from it; the fields are the keys of a YAML file.
 
-    *regex* has one group, a number in *unit*; the last match in the program's output counts, or in *file*, which
+    *regex* has one group, a number in *unit*; the last match in the program's output is used, or in *file*, which
     the program writes into its working folder. Without it, the run time is measured. *scenario* has one instance.
     """
 

@@ -246,7 +246,7 @@ def note_without_job(folder: Path, hosts: Sequence[str], problem: str) -> None:
     """Store hosts without a job, and why."""
     name = f"{secrets.token_hex(8)}.named.json"
     create_exclusive(
-        # A refusal may follow within a millisecond, and the last one counts.
+        # A refusal may follow within a millisecond, and the last one decides.
         folder / "submissions" / name,
         asdict(Submission("", len(hosts), tuple(hosts), now("microseconds"), problem)),
     )

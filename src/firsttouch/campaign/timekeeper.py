@@ -64,7 +64,7 @@ def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Ch
     """Run the process that measures until a time (see :func:`started`), and return how far it got.
 
     It prints a state in each line. Then it is killed with all that it has started, and waited for a moment only:
-    what hangs in the kernel does not end. Raises RunFailed if it cannot be started.
+    a process that hangs in the kernel does not end. Raises RunFailed if it cannot be started.
     """
     with no_process_left(signals=[signal.SIGKILL], patience=_PATIENCE):
         try:

@@ -2,7 +2,7 @@
 """The command line: ``firsttouch COMMAND``, one module per command.
 
 :func:`main` runs a command and returns its exit status; :func:`parser` is for completion and documentation.
-A command's module has ``register(subparsers)``, which adds its options, and ``run(args)``. Start-up time counts:
+A command's module has ``register(subparsers)``, which adds its options, and ``run(args)``. Start-up must be short:
 modules that plan and topology share with other commands import what only the others need inside of functions.
 """
 

@@ -47,8 +47,8 @@ def run_in_foreground(
 
     The program stays in this process's group and gets its standard streams, open descriptors, folder and
     environment, to which *env* is added. It gets the signals that this process gets. If this process is a child
-    subreaper, what the program leaves to it is reaped. Call it in the main thread, without other threads. Raises
-    TimedOut if *timeout* (seconds) has passed, and Missing if the program does not exist.
+    subreaper, the processes that the program leaves are reaped. Call it in the main thread, without other threads.
+    Raises TimedOut if *timeout* (seconds) has passed, and Missing if the program does not exist.
     """
     job = Job(argv, placement=placement, threads=threads, env=env or {})
     require_programs([job])

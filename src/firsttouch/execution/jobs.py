@@ -26,7 +26,7 @@ class Job(Struct):
     empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
     *env*, and what the placement's memory options need, is added to the environment. This process closes the
     descriptors *handed* when the program has them. A failure counts unless the job is *excused* when it ends. The
-    words *entering* precede the words of the program, which they become. *index* is to be looked for.
+    words *entering* precede the words of the program, which they become. The run looks for *index*.
     """
 
     argv: Sequence[str]

@@ -145,7 +145,7 @@ class Observed(Struct):
 
         :attr:`held` and :attr:`together` come from the look with the most pages of that process among the
         looks with more than half of the most threads: before and after its threads run, a program may hold its
-        memory and have one thread that is bound to one PU. The newest of equal looks counts, whatever helpers ran
+        memory and have one thread that is bound to one PU. The newest of equal looks is used, whatever helpers ran
         next to the program at an older one. Looks at which threads have ended, and no other has moved, do not
         change them.
         """
@@ -170,7 +170,7 @@ class Observed(Struct):
     def add_sizes(self, sizes: Iterable[Sizes], sampled_shared: int | None = None) -> int:
         """Add the *sizes* of all processes at one time; return their anonymous and shared memory (bytes).
 
-        *sampled_shared* bytes of the shared memory were sampled, and what they have beyond it are files in memory.
+        *sampled_shared* bytes of the shared memory were sampled; the rest are files in memory.
         None: the memory was not sampled, and the shared memory may be either.
         """
         sizes = list(sizes)

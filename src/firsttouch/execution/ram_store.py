@@ -48,7 +48,7 @@ read -r _"""
 _BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa: S108 - not the host's own
 #: The message after the death of a holder.
 _GONE = "the process that holds the RAM store was killed, and its files are gone"
-#: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
+#: This part of a NUMA node's memory, and of a cgroup's free memory, stays free: where the policy binds, the kernel
 #: kills programs when a NUMA node is full.
 _MARGIN = 0.03
 PAGE = pages.UNIT

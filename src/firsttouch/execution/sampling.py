@@ -46,7 +46,7 @@ class Pace:
     def next(self, spent: float, *, seen: bool) -> float:
         """Return when the next sample is due after one that took *spent* CPU seconds; *seen*: all have samples.
 
-        On a busy host a sample lasts longer than it costs, and what it waits for does not slow the program down.
+        On a busy host a sample lasts longer than it costs, and its waits do not slow the program down.
         """
         self._pause = max(min(self._pause * 1.5, 5.0), spent / self._share)
         if not seen:

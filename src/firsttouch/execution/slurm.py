@@ -398,7 +398,7 @@ def _fields(line: str) -> dict[str, str]:
     """Return the fields of a line of ``scontrol --oneliner``.
 
     A value may hold spaces and ends before the next KEY=. Text of users (Reason=a b [user@time], Comment=…)
-    comes last and may hold KEY= itself, so the first value of a key counts, and a reason ends with its user and
+    comes last and may hold KEY= itself, so the first value of a key is used, and a reason ends with its user and
     time.
     """
     head, mark, tail = line.partition(" Reason=")

@@ -118,7 +118,7 @@ class QuarantineState(Struct):
         return any(action is not None and not action.hand for action in taken)
 
     def add(self, action: Action, now: float) -> None:
-        """Take the next line of the journal into account; times after *now* do not count."""
+        """Take the next line of the journal into account; times after *now* are ignored."""
         if action.state == "intent":
             self.unfinished[action.what] = action
             return

@@ -99,7 +99,7 @@ class JobJudge:
         verdict_log.publish(self.verdict, measured_at, self.source, file)
 
     def exit_status(self, stands_for: Collection[str], *, strict: bool) -> int:
-        """Return the exit status of a task that stands for some of the hosts; *strict*: undecided hosts count."""
+        """Return the exit status of a task that stands for some hosts; *strict*: undecided hosts are included."""
         worst = status((v.verdict for v in self.verdicts if v.host in stands_for), strict=strict)
         # srun returns the highest status of its tasks, and 4 (suspect) is not worse than 1 (fail).
         return worst and status((v.verdict for v in self.verdicts), strict=strict)

@@ -5,7 +5,7 @@ In: the log of verdicts, the site's settings, the journal of actions, and what S
 drained hosts, and lines in the journal. A :class:`Round` may be killed at any moment: each action on Slurm is
 preceded by its intent, and the next pass asks Slurm what became of it.
 
-A host is held by a reservation of its own, called after the site's setting and the host, with the flags MAINT and
+A host is held by a separate reservation, called after the site's setting and the host, with the flags MAINT and
 IGNORE_JOBS: jobs that run on the host go on. Actions of others on a host are never undone: hosts that are drained,
 down or reserved are left alone, and a reservation of ours that somebody deleted is not made again.
 """
@@ -294,7 +294,7 @@ class Round:
     def hold_by_hand(self, host: str, reason: str, system: str) -> None:
         """Hold a host, and submit its first test; a host that we drained is resumed in the reservation.
 
-        Raises BadInput if the host is held already, is in a reservation of others, or has no such system.
+        Raises BadInput if the host is held already, is in a reservation of others, or is not in the system.
         """
         node = drain.node_of(host)
         life = self.journal.life(node.name)
@@ -363,7 +363,7 @@ class Round:
         return intent
 
     def _test(self, life: QuarantineState, hold: Action) -> None:
-        """Submit the next test of a held host, as a campaign of its own."""
+        """Submit the next test of a held host, as a separate campaign."""
         if not self._acts_on(life):
             self._would(life, f"tested: test {len(life.tests) + 1}")
             return

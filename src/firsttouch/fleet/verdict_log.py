@@ -6,7 +6,7 @@ seconds since 1970. TEXT has no quotes or other characters that a shell interpre
 
 The log, ``log/HOST.jsonl`` in the same folder, has a JSON line for each measurement. A host's file has one writer
 at a time: the host's own job, or the job that collects. A lock keeps two of them apart where the file system has
-locks. Others may have written to the folder, so a line counts only if it has all values in their types, and the
+locks. Others may have written to the folder, so a line is used only if it has all values in their types, and the
 name of the file's host.
 """
 
@@ -148,7 +148,7 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
 def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, only: str = "") -> dict[str, list[Logged]]:
     """Return the verdicts of hosts, or *only* of one, in the folder *of* (default: :func:`log_folder`), by time.
 
-    A measurement counts once: of several verdicts of one time and source, the one that was appended last counts,
+    A measurement is used once: of several verdicts of one time and source, the one that was appended last decides,
     such as the fleet's after the one of the host's own job. Foreign files and lines are left out. The result is
     empty without such a folder.
     """

@@ -508,7 +508,7 @@ def check_own_outputs(aligner: Aligner, inputs: Sequence[Path]) -> None:
 
 
 def _inserted(syntax: Syntax, template: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
-    """Return the template of a command with the words *own* behind its options, so that these count."""
+    """Return the template of a command with the words *own* behind its options, so that these decide."""
     at = len(template)
     if not syntax.single_words:
         items = divide(syntax, template, len(syntax.begins[0])).items

@@ -2,7 +2,7 @@
 """How users call an aligner: the table ``[command]`` of its TOML file, and a command's division into arguments.
 
 The table describes the aligner's real option parser: getopt(3), GNU getopt_long(3) with its abbreviations, or
-options that are words of their own (SNAP). :mod:`firsttouch.genomics.command_line` gives the arguments a meaning.
+options that are separate words (SNAP). :mod:`firsttouch.genomics.command_line` gives the arguments a meaning.
 """
 
 from __future__ import annotations

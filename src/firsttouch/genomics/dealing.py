@@ -108,7 +108,7 @@ class Ledger:
             self._changed.notify_all()
 
     def take(self) -> int | None:
-        """Wait for the next piece, remove it, and return its instance; None: there are no more."""
+        """Wait for the next piece, remove it, and return its instance; None after the last piece."""
         with self._changed:
             while not self._pieces and not self.dealt_all and not self._stopped:
                 self._changed.wait()

@@ -43,7 +43,7 @@ class IndexUse(Struct, frozen=True):
     """How one instance uses the index.
 
     *prefix* belongs to its copy, None for the index itself. *maps*: the program gets the words with which it maps
-    the files. *entering* are words before its argv. *pages* is to be looked for while it runs (None: no look).
+    the files. *entering* are words before its argv. The run looks for *pages* while it runs (None: no look).
     """
 
     prefix: Path | None = None
@@ -98,7 +98,7 @@ class IndexCopies:
         """Return how each instance of *scenario* uses the index, and make the copies that are lacking.
 
         Copies of another scenario go first. Raises CannotHere if there is no memory for the copies or no RAM store
-        here, and BadInput for an index that is not there or changes.
+        here, and BadInput for an index that is absent or changes.
         """
         index = memory_options.of_kind(scenario.options, "index")
         if index is None or index.copies == "own":

@@ -107,7 +107,7 @@ class GivenFiles:
 class ReadStream:
     """The reads of *lanes*, one after the other, as an iterator of pieces (and a context manager).
 
-    Threads of its own read ahead, and child processes decompress. The thread that iterates checks the records;
+    Other threads read ahead, and child processes decompress. The thread that iterates checks the records;
     let others write. It must live as long as the iteration (the kernel ends the child processes with it).
     """
 

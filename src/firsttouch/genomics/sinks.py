@@ -362,7 +362,7 @@ class Sink:
         return self._reason()
 
     def _reason(self) -> str:
-        """Return how samtools failed, and what it was to write; "" if it did not fail, or its reader left."""
+        """Return how samtools failed, and the output it was writing; "" if it did not fail, or its reader left."""
         program = self._program
         if program is None or program.process.returncode in {None, 0, -signal.SIGPIPE}:
             return ""

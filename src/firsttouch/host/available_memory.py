@@ -62,7 +62,7 @@ def huge_pages_free(root: Path = Path("/"), page_bytes: int = os.sysconf("SC_PAG
     """Return the bytes of each NUMA node that the kernel could give as huge pages at once; None if unknown.
 
     These are the free blocks of the buddy allocator that are at least as large as a huge page. Compaction may
-    merge smaller ones into more. Pages reserved for hugetlbfs do not count. *page_bytes* is a base page's size.
+    merge smaller ones into more. Pages reserved for hugetlbfs are excluded. *page_bytes* is a base page's size.
     """
     if (kilobytes := _field(root / "proc/meminfo", "Hugepagesize:")) is None:
         return None

@@ -2,7 +2,7 @@
 """The grant of Slurm, a cpuset or a cgroup to this process, compared with the request of a command.
 
 A job gets one CPU unless sbatch is told otherwise, and a step that srun starts does not get the CPUs of sbatch's
-``--cpus-per-task`` (srun(1), since 22.05). Programs start their threads all the same, and share what is left.
+``--cpus-per-task`` (srun(1), since 22.05). Programs start their threads nevertheless, and share the granted PUs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def numbers_of_job(variable: str) -> list[int]:
 def asked_threads(command: Sequence[str]) -> int:
     """Return the most threads that OMP_NUM_THREADS, the job, or an option of *command* states; 0 if none does.
 
-    Options that have one meaning in most programs count, such as ``--threads 64``, and not ``-t 64``.
+    Options that have one meaning in most programs are read, such as ``--threads 64``, and not ``-t 64``.
     """
     values = [os.environ.get(name, "").split(",")[0] for name in _STATED]
     values += [word.removeprefix("-@") for word in command if word.startswith("-@")]

@@ -3,7 +3,7 @@
 
 The only reader of numa_maps, maps, smaps and status in /proc/PID (proc(5); the kernel's documents
 filesystems/proc and admin-guide/mm/numa_memory_policy). It does not judge: :mod:`firsttouch.scenarios.evidence`
-does. Pages count in units of 4 KiB (:data:`UNIT`). A *process* is its folder in /proc.
+does. Pages are counted in units of 4 KiB (:data:`UNIT`). A *process* is its folder in /proc.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def has_numa_maps(proc: Path = Path("/proc")) -> bool:
 class Sizes(NamedTuple):
     """The sizes of a process (bytes): its peak resident set, and its resident pages by kind.
 
-    The peak counts from the start of the program that the process runs. *shared* is memory that processes share,
-    and what they map of files in memory: the kernel does not tell the two apart here.
+    The peak is since the start of the program that the process runs. *shared* is memory that processes share,
+    and mapped files in memory: the kernel does not tell the two apart here.
     """
 
     peak: int = 0
@@ -115,7 +115,7 @@ def _kilobytes(text: str) -> dict[str, int]:
 class Memory(Struct):
     """The memory of a program and its children by kind of page (bytes; smaps_rollup in proc(5))."""
 
-    #: All anonymous memory without hugetlbfs, and what of it is in transparent huge pages.
+    #: All anonymous memory without hugetlbfs, and the part of it in transparent huge pages.
     anonymous: int = 0
     huge: int = 0
     #: Shared memory (tmpfs) that is mapped by huge pages.

@@ -169,14 +169,14 @@ def _with_zeros(case: Case, most: float, sides: Sequence[_Side], after: SamplesT
 
 
 def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | None) -> _Side:
-    """Return the levels of a case, None if *samples* have no such case, on *hosts* (numbers)."""
+    """Return the levels of a case, None if *samples* do not have it, on *hosts* (numbers)."""
     count = sessions.hosts
     level, is_busy = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
     if number is None:
         return _Side(level[hosts], np.zeros(len(hosts)), is_busy[hosts])
     if event_limits.is_exact(samples.cases[number]):
         values, counts, which = samples.good(number)
-        # A single wrong answer counts, however many right ones follow.
+        # A single wrong answer decides, however many right ones follow.
         is_counted = event_limits.limit_of(samples.cases[number]) is not None
         ends = np.cumsum(counts)
         level[which] = np.maximum.reduceat(values, ends - counts) if is_counted else values[ends - 1]

@@ -222,7 +222,7 @@ def drift(configurations: Mapping[str, Configuration]) -> Drift:
 
     The most frequent value of a setting is golden, of equally frequent ones the first. A setting without a
     majority and with more values than half of the hosts is left out. Hosts that cannot read a setting do
-    not count, except for memory modules: of the hosts that know theirs from the most frequent source, those that
+    not matter, except for memory modules: of the hosts that know theirs from the most frequent source, those that
     lack one have the value :data:`ABSENT`.
     """
     sources = Counter(c.source for c in configurations.values() if c.source)

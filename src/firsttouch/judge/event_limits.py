@@ -3,7 +3,7 @@
 
 All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
 newest in which counters were read, so that a module that was replaced does not blame its host for ever. A slow
-core counts until it is measured again in the chain in which it was slow. Proofs, such as wrong answers, count
+core is blamed until it is measured again in the chain in which it was slow. Proofs, such as wrong answers, hold
 until the host's parts are replaced. Invalid records prove neither state, but are not passed over: until a later
 session of their check, they make their case invalid.
 """
@@ -67,7 +67,7 @@ class EventLimits:
         return newest
 
     def judge(self, number: int, limit: Limit) -> tuple[NDArray[np.uint8], Bools]:
-        """Return the words of the groups of a case, which has this *limit*, as numbers, and which rows count."""
+        """Return the words of the groups of a case, which has this *limit*, as numbers, and the rows to use."""
         samples, groups, cases = self._samples, self._samples.groups(number), self._samples.cases
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         (host, session, time), part = self._columns[number], self._parts[number]

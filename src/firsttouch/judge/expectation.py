@@ -114,7 +114,7 @@ def of_host(
 ) -> tuple[Expectation, ...]:
     """Return what the parts of a *host* (a number of *samples*) should reach.
 
-    *values* belong to the groups of *samples* (NaN: none counts), *facts* to the system if it is known,
+    *values* belong to the groups of *samples* (NaN: none is used), *facts* to the system if it is known,
     and *settings* the host's configuration. Without *ratios*, parts of a host are not compared with each other,
     because a fleet judges them better.
     """

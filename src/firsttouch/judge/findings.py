@@ -96,7 +96,7 @@ class Findings(Struct, frozen=True, dict=True):
     words: NDArray[np.uint8]
     by: NDArray[np.uint8]
     wanted: Bools
-    #: By repetition: whether it counts.
+    #: By repetition: whether it is used.
     counts_now: Bools
     #: By the number of the case: the references of the system and of the fleet.
     references: list[tuple[Reference | None, Reference | None]]
@@ -396,7 +396,7 @@ class Findings(Struct, frozen=True, dict=True):
     def by_severity(self) -> Sequence[str]:
         """All hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
 
-        The number of losses does not count: many small ones are not worse than a large one.
+        The number of losses does not matter: many small ones are not worse than a large one.
         """
 
         def severity(host: str) -> tuple[int, float, object]:
@@ -521,7 +521,7 @@ class Findings(Struct, frozen=True, dict=True):
 
 
 def _invalid(samples: SamplesTable, group: slice) -> str:
-    """Return why no repetition of a group's newest session counts."""
+    """Return why no repetition of a group's newest session is used."""
     rows = samples.rows_of(group)
     if limit := event_limits.limit_of(samples.cases[samples.case[group.start]]):
         exceeding = np.flatnonzero(~samples.valid[rows] & (samples.value[rows] > limit.most))

@@ -151,7 +151,7 @@ def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> It
     for sign in (1, -1):
         of_sign = steps.filter(pl.col("size").sign() == sign)
         for wave in questions.waves(sessions.time[of_sign["first"].to_numpy()], sessions.interval):
-            # A host that changed by far more has a change of its own.
+            # A host that changed by far more has a separate change.
             near = of_sign[wave].filter(pl.col("size").abs() < 2 * pl.col("size").median().abs())
             if near["host"].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):
                 together += near["index"].to_list()

@@ -72,7 +72,7 @@ def judge(
 ) -> list[HostVerdict]:
     """Return the verdict of every host that has records of *system*, or that is among *missing*, by name.
 
-    *missing* names, by host, what should have been measured and was not. A case that judges hosts and that most
+    *missing* names, by host, the measurements that are missing. A case that judges hosts and that most
     hosts have is missing on the others, too.
     """
     records = list(records)
@@ -207,7 +207,7 @@ class _Judging:
         return _learnt(case, usual, limit, f"{near} of {len(values)} hosts of this fleet")
 
     def _drop_invalid(self, number: int) -> None:
-        """Let no repetition of an invalid value count."""
+        """Exclude all repetitions of an invalid value."""
         groups = self._samples.groups(number)
         is_invalid = np.repeat(self._findings.words[groups] == INVALID, self._samples.counts[groups])
         self._findings.counts_now[self._samples.rows_of(groups)][is_invalid] = False
@@ -248,7 +248,7 @@ class _Judging:
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
             now = np.where(np.repeat(has_calm, counts), calm, now)
         self._findings.counts_now[rows] = now
-        # The newest session must have a repetition that counts.
+        # The newest session must have a repetition that is used.
         without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
         self._findings.words[groups][without] = INVALID
 

@@ -52,7 +52,7 @@ class Prepared(Struct, frozen=True):
     timeline: Stretches
     noise: Floats
     least: float
-    #: The sessions that count.
+    #: The sessions that are used.
     counted: Bools
     #: By host: its newest session, whether it is bad in this one only (it is not counted then), and whether it is
     #: far beyond its limit there; how much it lost at its last change.

@@ -159,7 +159,7 @@ def append(folder: Path, records: Iterable[Record] | pl.DataFrame) -> Path | Non
     try:
         put(values_of(file), lambda out: values.write_parquet(out, compression_level=_QUICK))
     except OSError as error:
-        # Without its sessions it does not count, even if it has been written.
+        # Without its sessions it is ignored, even if it has been written.
         message = error.strerror if error.errno is None else os.strerror(error.errno)
         raise OSError(error.errno, message, str(folder)) from error
     return put(file, sessions.write_parquet)

@@ -47,7 +47,7 @@ _HOURS_IN_DAYS = 48
 class Gathered(Struct, frozen=True, dict=True):
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
-    *since* is the time of the oldest records that count. Records of the future do not count,
+    *since* is the time of the oldest records that are used. Records of the future are ignored,
     unless they are only stored (*keeps_future*): *dated_ahead* has the latest time (ms since 1970) of such records
     by system and host.
 
@@ -123,7 +123,7 @@ class Gathered(Struct, frozen=True, dict=True):
         return schema.from_frame(once.sort("time", maintain_order=True))
 
     def frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
-        """Yield the records that count."""
+        """Yield the records that are used."""
         from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
 
         for frame in batches(self._parsed, columns, self._keep_unread, where, self.since):
@@ -132,7 +132,7 @@ class Gathered(Struct, frozen=True, dict=True):
             yield self._counting(schema.to_frame(self._measured).select(columns))
 
     def _counting(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of *frame* that count: neither too old, nor of the future, whose hosts are noted.
+        """Return the rows of *frame* to use: neither too old, nor of the future, whose hosts are noted.
 
         Otherwise the newest session would be theirs.
         """
@@ -250,7 +250,7 @@ class Gathered(Struct, frozen=True, dict=True):
 def gather(paths: Sequence[Path], max_age: float | None = None, *, logs: bool = False) -> Gathered:
     """Find the inputs among *paths*, without records older than *max_age* seconds; with *logs*, performance logs.
 
-    Raises BadInput for a path that does not exist, and Missing if what reads and judges records is not installed.
+    Raises BadInput for a path that does not exist, and Missing if the libraries for records are not installed.
     """
     require_report()
     for path in paths:

@@ -61,7 +61,7 @@ def summary(
         families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, latest / 1000)
     for system, loss in common_losses.items():
         families.add("common_loss", "ratio", _COMMON, {"system": system}, loss.loss if loss else 0.0)
-    # The labels name no partition: of several partitions of a host, the newest record counts.
+    # The labels name no partition: of several partitions of a host, the newest record is used.
     of_hosts = by_key(views, lambda view: (view.host, view.system))
     for h in hosts:
         place = {"host": h.host, "system": h.system}

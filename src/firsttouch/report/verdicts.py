@@ -65,7 +65,7 @@ def folds(
 ) -> Group:
     """Return a line for each verdict, and its evidence, which is open for the first hosts that do not pass.
 
-    *keys* are the addresses of hosts within the page, *pages* the addresses of their own pages. *complete* is the
+    *keys* are the addresses of hosts within the page, *pages* the addresses of the hosts' pages. *complete* is the
     file with all evidence.
     """
     lines = [

@@ -203,7 +203,7 @@ class Coverage(Struct, frozen=True):
         return ""
 
     def _parts(self) -> list[tuple[int, int, int]]:
-        """Return what was seen of the anonymous memory and of all memory, and how little does not count.
+        """Return the sampled part of the anonymous memory and of all memory, and how little is ignored.
 
         How many pages of files are resident at the peak is not known, only how many are mapped: the anonymous
         memory may be larger than what it is at least. All memory is known, but files may be most of it.

@@ -77,7 +77,7 @@ def shortage(
 
     *banks* are the NUMA nodes of each instance's data; instances that share a bank share its memory equally. With
     *even*, an instance puts the same amount on each of its banks, so the smallest bank decides. Otherwise the sum
-    of its banks counts. *copies* says where the instances have their index. A copy lies evenly on its banks, and
+    of its banks decides. *copies* says where the instances have their index. A copy lies evenly on its banks, and
     an instance that maps it needs its buffers only.
 
     Several instances that load the index must also leave room for one copy of its file, because all read it

@@ -52,7 +52,7 @@ def _beside(host: Topology, node: NumaNode) -> list[int]:
 def own_banks(host: Topology, nodes: Iterable[int]) -> tuple[int, ...]:
     """Return the banks of the NUMA nodes *nodes*, and those without PUs that lie nearest to one of these.
 
-    Of the NUMA nodes whose PUs hwloc puts next to a bank (else of all), the ones at the shortest distance count.
+    Of the NUMA nodes whose PUs hwloc puts next to a bank (else of all), the ones at the shortest distance decide.
     """
     wanted = set(nodes)
     own = []

@@ -180,7 +180,7 @@ def variants(view: HostView) -> list[Variant]:
 def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Pair] | None:
     """Return the way, matrix and cell of the highest local bandwidth of *kernel*.
 
-    Of several ways of measuring, the one with the smallest PU-sets counts, then the one with the most cells.
+    Of several ways of measuring, the one with the smallest PU-sets is used, then the one with the most cells.
     """
     candidates = [
         (way, matrix, cell)

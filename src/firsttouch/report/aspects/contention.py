@@ -116,7 +116,7 @@ def ways_of(view: HostView) -> list[Way]:
 
 
 def _series(view: HostView, records: Iterable[Record]) -> Series:
-    """Return the series; if threads were measured on several NUMA nodes, the one nearest to the bank counts."""
+    """Return the series; if threads were measured on several NUMA nodes, of the one nearest to the bank."""
     ordered = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
     names = varying_parameters(ordered, ignore=_FOLLOWING)
     series: Series = {}

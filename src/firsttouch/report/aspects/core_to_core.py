@@ -45,7 +45,7 @@ def aspect(view: HostView) -> Aspect:
     medians = sorted(view.select(CHECK, metric=TRANSFER), key=_near_first)
     results = [_result(name, records) for name, records in by_key(medians, _shared).items()]
     banks_of = by_key(filter(_pair, view.select(CHECK, metric=PAIR)), _pair)
-    # With lines on several banks, the nearest counts.
+    # Of lines on several banks, the nearest is used.
     by_pair = {pair: min(of_pair, key=lambda r: r.value) for pair, of_pair in banks_of.items() if pair}
     if not by_pair:
         reason = "only medians were recorded, no pairs" if medians else view.why_absent(CHECK)

@@ -52,8 +52,8 @@ MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_ME
 def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     """Return the map of a fleet with its key, or the reason for its absence.
 
-    The columns are in the order of their checks. Hosts and metrics link to what a page has about them: *detailed*
-    are the hosts with a line of their own; without it, the map has no links.
+    The columns are in the order of their checks. Hosts and metrics link to their places in a page: *detailed*
+    are the hosts with a separate line; without it, the map has no links.
     """
     findings = ranks.findings
     samples = findings.samples
