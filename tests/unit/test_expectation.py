@@ -368,6 +368,16 @@ def test_a_check_says_where_the_host_stands_in_the_past(past, rate, word, text):
     assert document["verdict"] in {word, "undecided" if word == "pass" else word}
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_loss_beside_other_processes_is_not_measured(strict):
+    """The past would fail the host, but other processes used it."""
+    earlier = [r for day in range(1, 21) for r in session("n1", day, 150)]
+    slow = session("n1", 25, 120)
+    busy = replace(record("topology", "busy_pus", "1", 2 * BUSY, "neither"), time=slow[0].time)
+    document, status = CheckJudge(load("amd-milan"), strict=strict, past=earlier).verdict([busy, *slow])
+    assert (document["verdict"], status) == ("invalid", 3)
+
+
 @pytest.mark.parametrize("repetitions", [3, 12])
 def test_a_comparison_of_one_host_states_what_it_would_have_seen(repetitions):
     def changed(seed, change):

@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from firsttouch.campaign.results import missing_results
 from firsttouch.campaign.state import State
+from firsttouch.errors import SUSPECT, CannotHere
 from firsttouch.fleet import verdict_log
 from firsttouch.judge import drift, judging
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
@@ -26,6 +27,7 @@ from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case, by_key
+from firsttouch.records.catalogue import is_exceeded
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, quantity, quantity_range, text_range
@@ -122,10 +124,12 @@ class CheckJudge(Struct, frozen=True):
         table = samples_table.of_records([*past, *records])
         findings = judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
         verdict = findings.of(records[0].host)
-        # Only a fail proves something against the host.
-        word = "suspect" if verdict.verdict == "invalid" else verdict.verdict
         document = {**verdict.to_dict(), "standing": [s.to_dict() for s in standings(past, records)]}
-        return document, status([word], strict=self.strict)
+        if verdict.verdict == "invalid":  # only a fail proves something against the host
+            is_suspect = any(finding.verdict == "suspect" for finding in verdict.findings)
+            is_suspect |= any(is_exceeded(r.check, r.metric, r.value) for r in records)
+            return document, SUSPECT if is_suspect else CannotHere.exit_status
+        return document, status([verdict.verdict], strict=self.strict)
 
     def undecided(self, records: Sequence[Record]) -> Collection[str]:
         """Return the keys of the cases that another repetition may decide."""
