@@ -263,6 +263,17 @@ def test_records_that_cannot_be_written_are_refused_before_anything_is_measured(
     assert str(tmp_path) in done.stderr
 
 
+@pytest.mark.parametrize("unreadable", [b"{broken\n", b"\0\xff\n"])
+def test_a_past_that_cannot_be_read_is_named_before_anything_is_measured(firsttouch, tmp_path, unreadable):
+    past = tmp_path / "past.jsonl"
+    system = ("--system", "amd-opteron")
+    schema.append(past, [schema.Record("latency", "random_latency", "ns", "lower", (1.0,), system=system[1])])
+    past.write_bytes(past.read_bytes() + unreadable)
+    done = firsttouch("check", *system, "--against", past, **{"FIRSTTOUCH_PROBE": "/bin/false"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{past}:2:" in done.stderr
+
+
 @pytest.mark.skipif(len(topology.load().allowed_pus) < 2, reason="there is one PU")
 def test_the_mask_of_the_caller_is_not_the_hosts(tmp_path, probe):
     small = probe(SMALL)

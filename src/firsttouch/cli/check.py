@@ -130,7 +130,9 @@ def _measure(args: argparse.Namespace) -> int:
     if args.against:
         from firsttouch.report.inputs import gather  # noqa: PLC0415
 
-        past = [record for record in gather([args.against]).records() if record.system == system.name]
+        given = gather([args.against])
+        past = [record for record in given.records() if record.system == system.name]
+        given.refuse_unread()
         if not past:
             raise BadInput(f"no record of system {system.name}", file=args.against)
     with _patient() as saying:
