@@ -30,7 +30,7 @@ class PackageMemory(FileTable, frozen=True):
 
 
 class Model(FileTable, frozen=True):
-    """Models of a family whose name matches *pattern*.
+    """Models of a family whose name matches *pattern*, in whatever case: new Xeons write capitals.
 
     *cores* and *last_level_caches* are per package, *numa_nodes* are the numbers that the firmware offers.
     *read_share* is the median share of the theoretical bandwidth that reads by all PUs reach (*measured*: its
@@ -46,6 +46,10 @@ class Model(FileTable, frozen=True):
     read_share: Percentage | None = None
     tolerance: Percentage | None = None
     measured: Text = ""
+
+    def describes(self, name: str) -> bool:
+        """Return whether these are models with this *name*."""
+        return re.search(self.pattern, name, re.IGNORECASE) is not None
 
 
 class Family(FileTable, frozen=True):
@@ -119,7 +123,7 @@ def find(name: str) -> Processor | None:
 
     A name is that in /proc/cpuinfo or a system's file. For Arm it is ``MIDR 0x…``, and the board's vendor follows.
     """
-    return next((Processor(f, m) for f in families() for m in f.models if re.search(m.pattern, name)), None)
+    return next((Processor(f, m) for f in families() for m in f.models if m.describes(name)), None)
 
 
 def read_share(processor: Processor) -> ReadShare | None:
