@@ -100,7 +100,7 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
             [configuration(), reads(150)], "as expected", "with the fastest modules", id="processor-alone"
         ),
         pytest.param([MODULES_8, theory(204.8), reads(208)], "as expected", "of 205 GB/s", id="rounded"),
-        pytest.param([MODULES_8, theory(204.8), reads(210)], "unknown", "a wrong measurement", id="too-fast"),
+        pytest.param([MODULES_8, theory(204.8), reads(210)], "impossible", "a wrong measurement", id="too-fast"),
         pytest.param(
             [MODULES_8, theory(204.8), stores(150)], "as expected", "of 205 GB/s", id="stores-without-reads"
         ),
@@ -128,7 +128,7 @@ def test_the_bandwidth_of_one_host_is_as_expected_low_or_unknown(records, word, 
     host = verdict(*records)
     assert answer(host.expected) == word
     assert text in " ".join(e.text() for e in host.expected)
-    assert host.verdict == ("suspect" if word == "low" else "undecided")
+    assert host.verdict == ("suspect" if word in {"low", "impossible"} else "undecided")
 
 
 @pytest.mark.parametrize(
@@ -310,6 +310,18 @@ def session(host, day, rate):
     draw = random.Random(f"{host} {day}")  # noqa: S311
     values = [reads(rate * draw.uniform(0.995, 1.005)) for _ in range(3)]
     return [replace(r, host=host, time=f"2026-01-{day:02d}T00:0{i}:00+00:00") for i, r in enumerate(values)]
+
+
+@pytest.mark.parametrize("limits", [(), ({"lower": "-5 %"},)])
+def test_hosts_that_agree_in_impossible_values_do_not_pass(tmp_path, limits):
+    """Neither siblings nor a reference make them good, and no module is missing."""
+    where = {"check": "loaded_latency", "metric": "peak_bandwidth", "value": "150 GB/s", "source": "order"}
+    system = system_of(tmp_path, *({**where, "tolerance": tolerance} for tolerance in limits))
+    hosts = [replace(r, host=f"n{n}") for n in range(4) for r in (MODULES_8, theory(204.8), *session("", 1, 400))]
+    findings = judged(samples_table.of_records(hosts, "s"), system, configurations=lambda: latest(hosts))
+    for host in map(findings.of, findings.hosts):
+        assert (host.verdict, host.causes, answer(host.expected)) == ("suspect", (), "impossible")
+        assert "% better than expected, faster than its modules" in host.line()
 
 
 @pytest.mark.parametrize(

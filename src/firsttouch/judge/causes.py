@@ -92,8 +92,8 @@ class Symptoms(Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def bad(self) -> list[PartFinding]:
-        """The parts that are suspect or fail."""
-        return [part for part in self.parts if part.word in {"suspect", "fail"}]
+        """The parts that are suspect or fail by a loss."""
+        return [part for part in self.parts if part.word in {"suspect", "fail"} and part.loss > 0]
 
     @functools.cached_property
     def bad_metrics(self) -> list[Finding]:

@@ -3,7 +3,7 @@
 
 The bandwidth of a bank follows from its modules or its processor, and from the share of it that reads reach on
 such processors. Ratios inside the host need no source: equal banks, both directions of a link, and caches faster
-than what is behind them. A part is *as expected*, *low* (suspect, never a fail) or *unknown*.
+than what is behind them. A part is *as expected*, *low* or *impossible* (suspect, never a fail), or *unknown*.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _NO_MODEL = "no file of systems/processors describes the processor"
 _NO_CHANNELS = "give it references, as no rate follows from the channels of LPDDR"
 _AGAINST = "compare it with its earlier records: firsttouch check --against"
 _IDLE = "measure it again when the host is idle"
+_CHECK_THEORY = "measure it again, and compare the modules that the firmware states with what is built in"
 _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong measurement or theory"
 #: The excess of a bandwidth over its theory that is allowed, as both are rounded.
 _ROUNDING = 1.02
@@ -254,7 +255,8 @@ class _Host:
             center, tolerance = COPY_SHARES[1], 1 - COPY_SHARES[0] / COPY_SHARES[1]
             whose = "counted once"
         if counted > _ROUNDING * theory:
-            return unknown(f"{_IMPOSSIBLE} ({quantity(theory, 'GB/s')})")
+            stated = unknown(f"{_IMPOSSIBLE} ({quantity(theory, 'GB/s')})", _CHECK_THEORY)
+            return replace(stated, answer="impossible", reaches=counted, expected=theory) if is_certain else stated
         # Stores that did not read their lines first move less than is estimated.
         reaches = min(reaches, theory)
         basis = f"{'copies' if total else 'reads'} reach {100 * center:.0f} % ({whose}) of "

@@ -43,7 +43,7 @@ from firsttouch.judge.findings import (
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.questions import Update
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
-from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding, natural
+from firsttouch.judge.verdict import ORDER, SUSPECTED, Divided, HostVerdict, PartFinding, natural
 from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
@@ -105,7 +105,7 @@ def judged(
 
 
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
-    """Fill in what the parts of each host should reach. A low part is suspect, and never fails a host."""
+    """Fill in what the parts of each host should reach. One that is low or impossible fails none."""
     samples, configurations = findings.samples, findings.newest_configurations
     # The facts of the system local were drafted from a host that reads the records.
     facts = None if findings.system.name == LOCAL else findings.system.facts
@@ -118,12 +118,12 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
         settings = configurations[host].settings if host in configurations else {}
         stated = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
         # References promise more than processors of a model.
-        expected = [e for e in stated if e.unit != "GB/s" or e.part not in promised]
+        expected = [e for e in stated if e.unit != "GB/s" or e.part not in promised or e.answer == "impossible"]
         findings.expected[number] = tuple(expected)
         parts = findings.parts.get(number, [])
         bad = {(part.part, part.kind) for part in parts if part.word in {"suspect", "fail"}}
-        if low := [e.finding() for e in expected if e.answer == "low" and (e.part, e.kind) not in bad]:
-            findings.parts[number] = [*parts, *low]
+        if added := [e.finding() for e in expected if e.answer in SUSPECTED and (e.part, e.kind) not in bad]:
+            findings.parts[number] = [*parts, *added]
 
 
 def explain(findings: Findings, host: int) -> list[PartFinding]:

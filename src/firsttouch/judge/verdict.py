@@ -22,8 +22,10 @@ from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
-#: The words for a part by the level that it should reach.
-Answer = Literal["as expected", "low", "unknown"]
+#: The words for a part by the level that it should reach. Impossible: better than it can be.
+Answer = Literal["as expected", "low", "impossible", "unknown"]
+#: The answers that make a host suspect, the worse one first.
+SUSPECTED: Sequence[Answer] = ("low", "impossible")
 #: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but
 #: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
@@ -97,10 +99,12 @@ class PartFinding(Struct, frozen=True):
 
     def text(self) -> str:
         """Return the finding as one line."""
-        loss, limit = (100 * as_fraction(value) for value in (self.loss, self.limit))
+        limit, size = 100 * as_fraction(self.limit), f"{100 * as_fraction(self.loss):.1f} % worse"
+        if self.loss < 0:
+            size = f"{percent(math.expm1(-self.loss))} better"
         times = f"{self.sessions} session{'s' * (self.sessions != 1)}"
         times += f" of {self.repetitions} repetition{'s' * (self.repetitions != 1)}"
-        parts = [f"{self.part}: {self.kind} {loss:.1f} % worse than {self.question}"]
+        parts = [f"{self.part}: {self.kind} {size} than {self.question}"]
         if math.isfinite(self.limit):
             parts[0] += f" ({'limit' if self.word == 'fail' else 'fails beyond'} {limit:.1f} %)"
         since = f"since {self.since}" if self.since else ""
@@ -171,7 +175,7 @@ class Expectation(Struct, frozen=True):
         }
 
     def finding(self) -> PartFinding:
-        """Return the finding of a low part: suspect, as an expectation never fails a host."""
+        """Return the finding of a low or impossible part: suspect, as an expectation never fails a host."""
         loss = math.log(self.expected / self.reaches) * (-1 if self.kind == "latency" else 1)
         series = f"{self.part.split()[0]} {self.kind}"
         rests = (loss, math.inf, math.inf, 0, 0)
@@ -179,10 +183,11 @@ class Expectation(Struct, frozen=True):
 
 
 def answer(expectations: Iterable[Expectation]) -> Answer:
-    """Return the answer for a host: low if a part is, and as expected only if its memory's bandwidth is."""
+    """Return the answer for a host: the worst of a part, and as expected only if its memory's bandwidth is."""
     expectations = list(expectations)
-    if any(e.answer == "low" for e in expectations):
-        return "low"
+    for suspected in SUSPECTED:
+        if any(e.answer == suspected for e in expectations):
+            return suspected
     of_memory = [e.answer for e in expectations if (e.part.split()[0], e.kind) == ("memory", "bandwidth")]
     return "as expected" if of_memory and "unknown" not in of_memory else "unknown"
 
@@ -341,7 +346,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
         # For a host that was not measured only the reason is shown.
         elif not self.is_judged and (self.unjudged or not self.missing):
             stated = deciding(self.expected)
-            if stated is not None and stated.answer != "low":
+            if stated is not None and stated.answer not in SUSPECTED:
                 lines.append(f"undecided: {stated.text()}")
             if stated is None or stated.answer == "unknown":
                 lines.append(_NOTHING.format(system=self.system, unjudged=self.unjudged))

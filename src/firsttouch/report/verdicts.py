@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, answer, deciding
+from firsttouch.judge.verdict import ORDER, SUSPECTED, HostSummary, HostVerdict, Word, answer, deciding
 from firsttouch.records.cases import by_key
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
@@ -100,7 +100,7 @@ def _first(verdict: HostVerdict) -> str:
 
 
 #: The verdict whose colour and sign an answer has.
-_LIKE: Mapping[str, Word] = {"as expected": "pass", "low": "suspect", "unknown": "undecided"}
+_LIKE: Mapping[str, Word] = {"as expected": "pass", "unknown": "undecided", **dict.fromkeys(SUSPECTED, "suspect")}
 #: The next step by the verdict.
 _NEXT: Mapping[Word, Text] = {
     "fail": ["Repair what is named. ", Span("firsttouch campaign submit validate", "code"), " judges it again."],
