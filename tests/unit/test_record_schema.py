@@ -95,27 +95,6 @@ def test_the_table(tmp_path):
     assert table.select("value", "samples").row(0) == (2.0, [3.0, 1.0, 2.0])
 
 
-def test_only_an_unfinished_last_record_is_cut(tmp_path):
-    file = tmp_path / "records.jsonl"
-    line = json.dumps(record().to_dict(), sort_keys=True)
-    for rest in ("", "{", line[:50], line[:-1]):
-        file.write_text(f"{line}\n{rest}")
-        assert len(schema.read(file)) == 1
-        schema.append(file, [record(metric="second")])
-        assert [r.metric for r in schema.read(file)] == [record().metric, "second"]
-    # The first record of a writer that was killed.
-    for rest in ("", "{", '{"better', line[:50]):
-        file.write_text(rest)
-        schema.append(file, [record(metric="second")])
-        assert [r.metric for r in schema.read(file)] == ["second"]
-    # Complete, except for the newline that an editor dropped.
-    for text in (line, f"{line}\n{line}"):
-        file.write_text(text)
-        assert len(schema.read(file)) == text.count("\n") + 1
-        schema.append(file, [record(metric="second")])
-        assert len(schema.read(file)) == text.count("\n") + 2
-
-
 #: A time in ISO 8601 -> the same in UTC, as it sorts by text.
 TIMES = {
     "2026-11-01T10:00+01:00": "2026-11-01T09:00:00.000+00:00",

@@ -46,18 +46,6 @@ def test_the_verdict_by_the_fleet_replaces_the_host_s_own(tmp_path, monkeypatch)
     assert {p.name for p in tmp_path.iterdir()} == {"own", "n1", "log"}
 
 
-def test_a_torn_last_line_is_left_out_and_removed_by_the_next_writer(tmp_path):
-    write(tmp_path, LINE, json.dumps({**LINE, "time": 6.0})[:-9], end="")
-    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0]
-    verdict_log.append(verdict(), 7.0, "c", tmp_path)
-    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0, 7.0]
-    # A line that only lacks its newline is complete.
-    write(tmp_path, LINE, end="")
-    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0]
-    verdict_log.append(verdict(), 7.0, "c", tmp_path)
-    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0, 7.0]
-
-
 HOSTILE = [
     *({**LINE, **change} for change in ({"host": "n2"}, {"verdict": "good"}, {"verdict": None}, {"verdict": []})),
     *({**LINE, "time": when} for when in ("x", None, -1, 0, 1e12, float("nan"), float("inf"), [], {})),
