@@ -26,11 +26,6 @@ def local(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def of_class(root: ET.Element, kind: str) -> list[ET.Element]:
-    """Return the shapes or texts of a class."""
-    return [e for e in root.iter() if e.get("class") == kind]
-
-
 def tip(element: ET.Element) -> str:
     """Return the tooltip of a shape, or an empty text."""
     return next((e.text or "" for e in element if local(e) == "title"), "")

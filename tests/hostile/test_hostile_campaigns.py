@@ -20,7 +20,6 @@ COLLECT = ["campaign", "collect", "./c", "--no-figures"]
 #: The files that collecting writes.
 REPORT = ["c/report", "c/reports", "c/reports/*"]
 DEEP = "[" * 5000 + "]" * 5000
-BYTES = b"\xff\xfe\x00{\n"
 
 
 @functools.cache

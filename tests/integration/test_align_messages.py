@@ -87,16 +87,11 @@ def test_a_summary_that_is_not_known_is_not_printed(placed, lanes, stand_in, tmp
     assert " under 2x1-bound: 1,000 reads" in lines[1]
 
 
-@pytest.fixture
-def hisat2_index(lanes, tmp_path_factory):
-    """Returns the index of hisat2."""
-    return genomes.built(genomes.installed("hisat2"), lanes[0], tmp_path_factory)
-
-
 @pytest.mark.parametrize("layout", ["hisat2", "hisat2-new"])
-def test_a_file_for_the_summary(placed, lanes, hisat2_index, tmp_path, layout):
+def test_a_file_for_the_summary(placed, lanes, tmp_path, tmp_path_factory, layout):
+    index = genomes.built(genomes.installed("hisat2"), lanes[0], tmp_path_factory)
     by_hand, file = tmp_path / "hand.txt", tmp_path / "placed.txt"
-    words = summaries.command(layout, hisat2_index, *lanes[1:])
+    words = summaries.command(layout, index, *lanes[1:])
     subprocess.run([*words, "--summary-file", by_hand], capture_output=True, check=True)
     expected = by_hand.read_text()
     for instances in (1, 2):
@@ -107,18 +102,6 @@ def test_a_file_for_the_summary(placed, lanes, hisat2_index, tmp_path, layout):
 
 def alignments(sam):
     return [line for line in sam.splitlines() if not line.startswith("@")]
-
-
-def test_an_empty_lane_among_others(placed, lanes, tmp_path, tmp_path_factory):
-    """bowtie2 2.5.0 itself goes on, too, but may lose reads behind it."""
-    index = genomes.built(genomes.installed("bowtie2"), lanes[0], tmp_path_factory)
-    empty, out = tmp_path / "empty.fq", tmp_path / "o.sam"
-    empty.touch()
-    words = summaries.command("bowtie2", index, lanes[1])
-    by_hand = subprocess.run(words, capture_output=True, text=True, check=True)
-    written = placed(2, summaries.command("bowtie2", index, [lanes[1][0], empty, *lanes[1][1:]]), "-o", out)
-    assert alignments(out.read_text()) == alignments(by_hand.stdout)
-    assert written.startswith(by_hand.stderr)
 
 
 #: Commands for pairs whose names differ, and what the plain program does with them.

@@ -552,14 +552,3 @@ def test_an_option_that_is_requested_and_not_obtained_is_invalid(folder):
     result, document = held(folder, "thp", program)
     assert (result.returncode, document["placement"]) == (1, "invalid")
     assert re.match(r"thp was requested, but \d (MiB|B) of [67]\d(\.\d)? MiB are in", document["reason"])
-
-
-def test_a_static_program_with_a_library_is_refused(folder):
-    (folder / "static.c").write_text("int main(void) { return 0; }")
-    if subprocess.run(["cc", "-static", "-o", "static", "static.c"], capture_output=True, check=False).returncode:
-        pytest.skip("this host has no static C library")
-    if reason := memory_options.refusal(("jemalloc",)):
-        pytest.skip(reason)
-    result = shell("$ft 1x-default+jemalloc -- ./static")
-    assert result.returncode == 3
-    assert "./static is linked statically, so jemalloc cannot be loaded into it" in result.stderr

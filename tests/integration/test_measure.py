@@ -102,17 +102,6 @@ def test_theoretical_bandwidth_of_the_modules(measure, stand_in):
     assert theoretical.parameters["packages"] == packages
 
 
-def test_theoretical_bandwidth_of_the_systems_facts(measure, stand_in):
-    stand_in("dmidecode", "echo 'Permission denied' >&2; exit 1")
-    by_metric = {
-        r.metric: r
-        for r in checked_topology(*measure("topology", environment={"FIRSTTOUCH_SYSTEM": "amd-opteron"}))
-    }
-    packages = len({pu.package for pu in HOST.pus})
-    assert by_metric["theoretical_bandwidth"].value == pytest.approx(4 * 51.2 / packages)
-    assert by_metric["theoretical_bandwidth"].parameters["source"] == "facts of the system 'amd-opteron'"
-
-
 def test_bandwidth_by_the_probe(measure):
     records = checked(*measure("bandwidth", f"--pu-nodes={NODE}"))
     assert [r.metric for r in records] == ["copy_bandwidth", "triad_bandwidth"]  # those of the effort quick

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,6 @@ from firsttouch.scenarios.placement import plan
 PAIRS, BATCH_BASES = 1000, 10_000
 HOST = load()
 SCENARIOS = [s.name for s in plan(HOST).scenarios if s.instances * s.threads == HOST.usable_pu_count]
-FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 
 def first_pairs(count, lambda_work, tmp_path_factory):

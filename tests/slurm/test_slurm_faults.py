@@ -9,11 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from slurm_site import SMALL, Site
 
-from firsttouch.campaign.leases import Holder, Leases
 from firsttouch.records import schema
 
 #: Two steps; tests hold the second, a measurement.
@@ -151,20 +149,6 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
     assert len({r.parameters["scenario"] for r in done}) == len(left.campaign.steps)
 
 
-def test_nothing_waits_for_a_host_in_another_reservation(shimmed: Site) -> None:
-    site = shimmed
-    when = ("starttime=now", "duration=60", "users=daemon", "flags=maint")
-    site.slurm.ask("scontrol", "create", "reservation=service", "nodes=n4", *when)
-    try:
-        hosts = ("--hosts", "n[3-4]", "--system", "sound", "--step", "topology")
-        submitted = site.submitted("validate", *hosts, status=1)
-        assert len(submitted["jobs"]) == 1
-        assert "no job for n4: Slurm has it reserved (service) until 20" in submitted["stderr"]
-        assert list(submitted["refused"]) == ["n4"]
-    finally:
-        site.slurm.ask("scontrol", "delete", "reservation=service")
-
-
 def test_two_campaigns_at_once_do_not_touch_each_other(shimmed: Site) -> None:
     site = shimmed
     jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "bandwidth-1", "--no-collect") for _ in "ab"]
@@ -213,17 +197,3 @@ def test_ctrl_c_is_a_reason_and_the_campaign_goes_on(shimmed: Site) -> None:
     assert done.returncode == 0, done.stderr
     assert "topology" not in done.stderr.replace("system", "")
     assert site.state("mine").whole
-
-
-def test_a_lease_lives_as_long_as_its_job(site: Site, tmp_path: Path) -> None:
-    job = site.sbatch("--wrap", "sleep infinity")
-    site.runs(job)
-    theirs = Leases(tmp_path, Holder("n1", job, 0))
-    ours = Leases(tmp_path, Holder("elsewhere", "", 0))
-    assert theirs.take("step")
-    assert ours.take("step") is None
-    site.slurm.ask("scancel", job)
-    site.slurm.ends(job)
-    assert ours.take("step")
-    # Now this host holds the step.
-    assert Leases(tmp_path, Holder("third", "", 0)).take("step") is None

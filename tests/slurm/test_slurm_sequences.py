@@ -196,18 +196,6 @@ def test_job_and_command_agree_on_a_host_in_a_reservation_which_the_job_drains(s
         site.slurm.ask("scontrol", "delete", "reservation=burnin")
 
 
-def test_records_that_were_removed_are_measured_again(site: Site) -> None:
-    trial = ("campaign", "run", "characterize", "--campaign", "gone", "--no-collect")
-    assert site.call(*trial, "--step", "topology").returncode == 0
-    (host,) = site.state("gone").hosts
-    (site.campaign("gone") / "hosts" / host / "records.jsonl").unlink()
-    assert [gap.step for gap in site.state("gone").gaps] == ["topology"]
-    assert site.call(*trial).returncode == 0
-    assert site.state("gone").whole
-    states = [line["state"] for line in site.lines("gone", host)]
-    assert states == ["began", "measured", "lost", "began", "measured"]
-
-
 def test_a_checkout_that_is_none_or_was_moved_is_named(site: Site, tmp_path: Path) -> None:
     job = site.sbatch(f"--chdir={tmp_path}", f"--export=ALL,FIRSTTOUCH_ROOT={tmp_path}", "slurm/validate.sbatch")
     assert site.slurm.ends(job) == {job: ("FAILED", "3:0")}

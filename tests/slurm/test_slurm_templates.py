@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from slurm_site import Site
 
 from firsttouch.records import schema
-
-StandIn = Callable[[str, str], Path]
 
 
 def test_characterize_measures_all_aspects_of_one_host(shimmed: Site) -> None:
@@ -88,69 +82,6 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
     assert {r.host for r in measured} == set(state.hosts)
     assert len({r.parameters["common_sha256"] for r in measured if r.check != "health"}) == 1
     assert (site.campaign(name) / "report" / "index.html").is_file()
-
-
-def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligning: Site, tmp_path: Path) -> None:
-    """The site has only minimap2, and its environment asks for all aligners."""
-    site = aligning
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    hidden = ("bowtie", "bwa", "gem", "hisat", "minibwa", "snap", "strobealign")
-    for program in Path("/usr/bin").iterdir():
-        if not program.name.startswith(hidden):
-            (programs / program.name).symlink_to(program)
-    site.env |= {"PATH": f"{programs}:/usr/sbin:/sbin", "FIRSTTOUCH_MEASURED_ALIGNERS": "all"}
-    job = site.sbatch("slurm/strategy.sbatch")
-    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
-    output = site.slurm.output(job)
-    names = (
-        "bowtie",
-        "bowtie2",
-        "bwa-aln",
-        "bwa-mem",
-        "bwa-mem2",
-        "bwa-mem3",
-        "gem3",
-        "hisat",
-        "hisat2",
-        "minibwa",
-    )
-    for name in (*names, "snap", "strobealign"):
-        steps = [
-            line for line in output.splitlines() if ": skipped [" in line and f": {name} is not installed" in line
-        ]
-        assert len(steps) == 1, output
-    assert site.state(f"strategy-{job}").whole
-    ran = {r.parameters["aligner"] for r in schema.collect([site.campaign(f"strategy-{job}") / "hosts"])}
-    assert ran == {"minimap2"}
-
-
-#: A bwa that is slow on a host, and a little slower where its memory is placed.
-BWA = """\
-if [ "$1" = mem ]; then
-    numactl --show | grep -q "policy: default" || sleep 1
-    case $(uname -n) in n1) sleep 3 ;; esac
-fi
-exec {bwa} "$@"
-"""
-
-
-def test_a_slow_host_does_not_change_what_is_recommended(aligning: Site, stand_in: StandIn) -> None:
-    """Hosts differ more than scenarios."""
-    site = aligning
-    stand_in("bwa", BWA.format(bwa=shutil.which("bwa")))
-    site.env |= {"PATH": os.environ["PATH"], "FIRSTTOUCH_EFFORT": "full"}
-    steps = [f"--step=bwa-mem-1x*-{word}" for word in ("default", "interleave")]
-    options = ("--aligner", "bwa-mem", "--dataset", "lambda", "--repetitions", "2", *steps, "--json")
-    done = site.call("campaign", "submit", "strategy", "--hosts", "n1,n2", "--campaign", "pair", *options)
-    assert done.returncode == 0, done.stderr
-    collector = json.loads(done.stdout)["collector"]
-    assert site.slurm.ends(collector) == {collector: ("COMPLETED", "0:0")}
-    assert site.state("pair").hosts == ("n1", "n2")
-    summary = json.loads((site.campaign("pair") / "report" / "summary.json").read_text())
-    (choice,) = summary["guidelines"][0]["choices"]
-    assert re.fullmatch(r"1x\d+-default", choice["recommended"]), choice
-    assert choice["title"].endswith("2 hosts")
 
 
 def test_two_measurements_on_a_host_wait_for_each_other(shimmed: Site) -> None:

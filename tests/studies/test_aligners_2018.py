@@ -39,24 +39,14 @@ thread = "1 MB"
 RECORDS = [[f"@r{n} of 31", "ACGT" * (1 + n % 4), "+", "IIII" * (1 + n % 4)] for n in range(31)]
 
 
-@pytest.fixture
-def blocked(tmp_path):
-    """Returns a function that prepares a run of the stand-in with reads of so many mates."""
-    program = aligners.parse("x-blocked", TEXT, "x.toml")
-    (tmp_path / "idx.i").touch()
-
-    def make(mates, **fields):
-        plain = [write(tmp_path / f"{n}.fq", text(RECORDS)) for n in range(mates)]
-        files = [tmp_path / f"{n}.blocked.fq" for n in range(mates)]
-        block(inspect(plain), files, block_bytes=200, per_block=3, whole="per_thread" in fields)
-        return replace(launch.prepare(program, tmp_path / "idx", files), **fields)
-
-    return make
-
-
 @pytest.mark.parametrize("mates", [1, 2])
-def test_blocked_reads_and_several_outputs(blocked, tmp_path, mates):
-    work = blocked(mates, summed=True)
+def test_blocked_reads_and_several_outputs(tmp_path, mates):
+    (tmp_path / "idx.i").touch()
+    plain = [write(tmp_path / f"{n}.fq", text(RECORDS)) for n in range(mates)]
+    files = [tmp_path / f"{n}.blocked.fq" for n in range(mates)]
+    block(inspect(plain), files, block_bytes=200, per_block=3)
+    program = aligners.parse("x-blocked", TEXT, "x.toml")
+    work = replace(launch.prepare(program, tmp_path / "idx", files), summed=True)
     sums = []
     for instances in (1, 3):
         result = launch.run(work, scenario(instances), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
@@ -66,16 +56,6 @@ def test_blocked_reads_and_several_outputs(blocked, tmp_path, mates):
         sums.append(result.alignments.sums.exact)
     assert len(set(sums)) == 1
     assert not [f for f in tmp_path.iterdir() if f.is_dir()]
-
-
-@pytest.mark.parametrize("mates", [1, 2])
-def test_whole_blocks_are_repeated(blocked, mates):
-    work = blocked(mates, per_thread=40)
-    for instances in (1, 3):
-        result = launch.run(work, scenario(instances), None, timeout=100)
-        # As near as whole blocks allow; an incomplete block in between would fail the program.
-        assert abs(result.alignments.primary - instances * mates * 40) <= 2 * mates * 3
-        assert 0 < result.aligning < result.seconds
 
 
 VARIANTS = ("tinythread", "tbb-spin", "tbb-standard", "tbb-queuing", "deferred", "batched", "blocked", "striped")

@@ -38,20 +38,10 @@ def joined(tmp_path):
     return join
 
 
-def test_counts_add_up_and_percentages_are_computed_again(joined):
-    assert joined("bowtie2", [FOUR, TWELVE]) == ("", SIXTEEN, False)
-
-
 def test_instances_without_reads(joined):
     assert joined("bowtie2", [FOUR, NO_READS, TWELVE]) == ("", SIXTEEN, False)
     assert joined("bowtie2", [NO_READS, FOUR]) == ("", FOUR, False)
     assert joined("bowtie2", [NO_READS, NO_READS]) == ("", NO_READS, False)
-
-
-def test_the_longest_time_and_the_sum_of_cpu_times_are_those_of_the_run(joined):
-    times = ["[main] Real time: 1.250 sec; CPU: 2.000 sec\n", "[main] Real time: 1.125 sec; CPU: 3.500 sec\n"]
-    _, summary, _ = joined("bwa-mem", times)
-    assert summary == "[main] Real time: 1.250 sec; CPU: 5.500 sec\n"
 
 
 def test_one_instance_prints_what_it_prints(joined):

@@ -25,15 +25,6 @@ def text(objects):
     return "".join(json.dumps(o) + "\n" for o in objects)
 
 
-def test_stored_report(golden):
-    report = probe.parse(golden("probe_bandwidth.jsonl"))
-    assert (report.status, report.reason) == ("complete", "")
-    assert [r.metric for r in report.results] == ["copy_bandwidth", "triad_bandwidth"]
-    for result in report.results:
-        assert (result.unit, result.better, result.status) == ("GB/s", "higher", "valid")
-        assert len(result.samples) == 3
-
-
 @pytest.mark.parametrize(
     ("aspect", "metrics", "parameters"),
     [

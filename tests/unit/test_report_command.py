@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,16 +142,3 @@ def test_hosts_that_seem_to_have_two_names_are_named(tmp_path: Path, run_cli: Ca
         "firsttouch: 'n4' and 'n4.site.org' seem to be one host, and are judged as two: its records need one name",
     ]
     assert {"n4.site.org", "N6"} < reported.keys()
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
-def test_a_disk_that_is_full_is_said_in_one_line(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Path, *_: object, **__: object) -> int:
-        raise OSError(28, os.strerror(28), str(self))
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(BadInput, match="No space left on device"):
-        run_parsed("report", results, "-o", tmp_path / "report")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["results"]

@@ -310,16 +310,6 @@ def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused_before_they_are
     assert wrong == f"{bomb}: {rows} rows in {size} bytes: a store has a byte or more per row"
 
 
-def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(atomic_files, "sync", full)
-    with pytest.raises(OSError, match="No space left"):
-        store.append(tmp_path / "st", some("n1", 1))
-    assert list((tmp_path / "st").iterdir()) == []
-
-
 def test_a_condition_leaves_tables_and_lines_out(tmp_path):
     for host in range(3):
         store.append(tmp_path, some(f"n{host}", 1, count=4))

@@ -33,8 +33,6 @@ def host(*attached):
 
 HBM = host((2, "HBM", [0]), (3, "HBM", [1]))
 CXL = host((2, "CXL-DRAM", [0]), (3, "CXL-DRAM", [1]))
-#: The copy bandwidth (GB/s) of (NUMA node, bank) of CXL: 3:1 within a package.
-RATES = {(n, b): (90.0 if b < 2 else 30.0) / (1 + (n != b % 2)) for n in (0, 1) for b in range(4)}
 
 
 def numactl(planned, name):
