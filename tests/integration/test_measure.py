@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.usefixtures("quiet_host"), pytest.mark.timeout(300, fu
 
 HOST = load()
 STORED = Path(__file__).parents[1] / "golden"
-METRICS_OF_LOCKS = ("lock_records", "lock_waiting")
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]
 
 
@@ -182,24 +181,6 @@ def test_loaded_latency(measure):
     assert {"rate", *unloaded.parameters} == points[0].parameters.keys()
     assert {r.repetitions for r in records} == {3}
     assert peak.placement_found == points[0].placement_found
-
-
-def test_locks(measure):
-    """Every lock with every way to parse, and all batches with the most threads."""
-    done, file = measure("locks", environment={"FIRSTTOUCH_EFFORT": "smoke"})
-    assert done.returncode == 0, done
-    records = measured(file)
-    most = len(HOST.allowed_pus)
-    assert {(r.check, r.status, r.parameters["work_ns"], r.parameters["bank"]) for r in records} == {
-        ("locks", "valid", 0, BANK)
-    }
-    of = {metric: [r for r in records if r.metric == metric] for metric in METRICS_OF_LOCKS}
-    assert sum(map(len, of.values())) == len(records)
-    rates = {(r.parameters["threads"], r.parameters["parsing"], r.parameters["batch"]) for r in of["lock_records"]}
-    assert {(most, "batched", 1), (most, "batched", 32), (most, "original", 1), (1, "batched", 32)} <= rates
-    assert len(of["lock_waiting"]) == len([r for r in of["lock_records"] if r.parameters["lock"] != "atomic"])
-    assert all(0 <= r.value <= 1 for r in of["lock_waiting"])
-    assert all(r.value > 0 and r.repetitions == 3 for r in of["lock_records"])
 
 
 @pytest.mark.parametrize(

@@ -47,15 +47,6 @@ def alignments(lines):
     return [line for line in lines if not line.startswith("@")]
 
 
-@pytest.mark.parametrize("instances", [1, 2, 3])
-def test_batches_dealt_out(pairs, expected, tmp_path, instances):
-    prefix, files, _ = pairs
-    work = launch.prepare(BWA, prefix, files, BATCH)
-    out = tmp_path / "out.sam"
-    launch.run(work, scenario(instances), AlignOutput(out, "sam"), timeout=100)
-    assert alignments(out.read_text().splitlines()) == alignments(expected)
-
-
 @pytest.mark.parametrize("instances", [1, 2])
 def test_interleaved_pairs(pairs, expected, tmp_path, instances):
     prefix, _, both = pairs
@@ -76,21 +67,6 @@ def test_sorted(pairs, expected, tmp_path):
     assert sorted(alignments(lines)) == sorted(alignments(expected))
     places = [int(line.split("\t")[3]) for line in alignments(lines) if line.split("\t")[2] != "*"]
     assert places == sorted(places)
-
-
-def test_samtools_that_fails_leaves_nothing(pairs, tmp_path, stand_in):
-    prefix, files, _ = pairs
-    work = launch.prepare(BWA, prefix, files, BATCH)
-    folder = tmp_path / "output"
-    folder.mkdir()
-    samtools = shutil.which("samtools")
-    broken = (
-        f'[ "$1" = --version ] && exec {samtools} --version\nhead -c 100 >/dev/null; echo disk on fire >&2; exit 3'
-    )
-    stand_in("samtools", broken)
-    with pytest.raises(RunFailed, match=r"samtools sort .*status 3: disk on fire"):
-        launch.run(work, scenario(2), AlignOutput(folder / "out.bam", "bam", sort=True, index=False), timeout=100)
-    assert list(folder.iterdir()) == []
 
 
 def test_an_instance_that_hangs(pairs, tmp_path, stand_in, monkeypatch):

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -228,33 +227,6 @@ def test_a_standard_output_that_does_not_block(alignments, tmp_path):
                 sink.finish()
             os.close(1)
     assert (tmp_path / "copy").read_bytes() == HEADER + alignments * 2
-
-
-KILLED = """
-import sys, time
-from pathlib import Path
-from firsttouch.genomics.sinks import AlignOutput, open_sink
-folder = Path(sys.argv[1])
-(folder / "output").mkdir()
-with open_sink(AlignOutput(folder / "output" / "out.bam", sort=True), scratch=folder) as sink:
-    sink.begin(b"@SQ\\tSN:one\\tLN:9\\n")
-    print("ready", flush=True)
-    time.sleep(100)
-"""
-
-
-def test_programs_die_with_a_killed_launcher(alignments, tmp_path):
-    """The unfinished files go with the next run."""
-    with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE) as launcher:
-        launcher.stdout.readline()
-        programs = family(launcher.pid)[1:]
-        assert len(programs) == 1
-        launcher.kill()
-    wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in programs))
-    assert not (tmp_path / "output" / "out.bam").exists()
-    assert len(list((tmp_path / "output").iterdir())) == 1
-    write(AlignOutput(tmp_path / "output" / "out.bam"), alignments, tmp_path)
-    assert [file.name for file in (tmp_path / "output").iterdir()] == ["out.bam"]
 
 
 def test_a_pipe_with_a_name(alignments, tmp_path):

@@ -85,24 +85,6 @@ def test_hosts_that_are_unknown_or_down_are_missed_and_nobody_waits_for_them(sit
     site.slurm.ask("scontrol", "update", "nodename=n3", "state=resume")
 
 
-def test_jobs_that_wait_are_shown_and_cancelled(site: Site) -> None:
-    site.slurm.ask("scontrol", "update", "nodename=n[1-2]", "state=drain", "reason=no fan")
-    argv = ("validate", "--system", "sound", "--step", "topology", "--hosts", "n[1-2]", "--campaign", "stuck")
-    assert site.call("campaign", "submit", *argv, "--wait").returncode == 0
-    done = site.call("campaign", "status", "stuck")
-    assert done.returncode == 1, done.stderr
-    assert "jobs: 2 pending" in done.stdout
-    listed = json.loads(site.call("campaign", "list", "--json").stdout)["campaigns"]
-    assert [row["kind"] for row in listed if row["name"] == "stuck"] == ["validate"]
-    dry = site.call("campaign", "cancel", "stuck", "--dry-run").stdout.split()
-    assert (dry[0], len(dry)) == ("scancel", 3)
-    assert site.call("campaign", "cancel", "stuck").returncode == 0
-    site.slurm.until(lambda: not site.slurm.ask("squeue", "-h").strip(), "the end of the collecting job")
-    assert json.loads(site.call("campaign", "status", "stuck", "--json").stdout)["jobs"] == {}
-    assert site.call("campaign", "cancel", "stuck").stdout == "no job of stuck waits or runs\n"
-    site.slurm.ask("scontrol", "update", "nodename=n[1-2]", "state=resume")
-
-
 def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimmed: Site) -> None:
     site = shimmed
     site.rates(n5=0.5)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Atomic files: complete or absent, with the umask's mode, and without leftovers."""
 
-import errno
 import os
 import signal
 import stat
@@ -120,25 +119,6 @@ def test_forced_content_is_on_disk_before_its_name_and_the_name_after_it(tmp_pat
     synced.clear()
     atomic_files.write(tmp_path / "file", "y")
     assert synced == []
-
-
-def test_a_name_that_cannot_be_forced_to_the_disk_is_there_and_its_error_says_so(tmp_path, monkeypatch):
-    real = os.fsync
-
-    def fsync(handle):
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    message = "is written, but a crash of the host may lose it: No space left"
-    with (
-        pytest.raises(OSError, match=message) as error,
-        atomic_files.replace(tmp_path / "file", force=True) as partial,
-    ):
-        partial.write_text("x")
-    assert error.value.filename == str(tmp_path / "file")
-    assert (names(tmp_path), (tmp_path / "file").read_text()) == (["file"], "x")
 
 
 def test_leftovers_of_a_killed_process_are_hidden_and_have_the_prefix(tmp_path):

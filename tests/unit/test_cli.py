@@ -260,16 +260,11 @@ def test_times_and_parts_have_units_or_none():
     [
         ("topology", "--xml", "nothing.xml"),
         ("topology", "--xml", __file__),
-        ("plan", "--aligner", "nobody"),
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
         ("run", "--"),
-        ("run", "1x-default", "--aligner", "nobody"),
         ("run", "1x-default", "--aligner", "bwa-mem", "--reads", "r", "--index", "i"),
         ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--reads", "r"),
         ("data", "index", "--aligner", "bwa-mem", "--dataset", "nothing"),
-        ("measure", "latency", "--banks", "999"),
-        ("measure", "bandwidth", "--pu-nodes", "999"),
-        ("measure", "contention", "--threads", "100000"),
     ],
 )
 def test_bad_input_ends_with_2_and_one_line(run_cli, argv):

@@ -204,11 +204,6 @@ def test_a_count_beyond_its_limit_fails_one_host_whatever_its_parts_reach(tmp_pa
         assert (f"{text.capitalize()}: 3 while it was measured" in " ".join(table.split())) == (count > 0)
 
 
-def test_a_low_part_names_no_repetitions():
-    (part,) = verdict(MODULES_8, theory(204.8), reads(110)).parts
-    assert "repetition" not in part.text()
-
-
 def latency(size, ns, nodes=0, bank=0):
     case = {"program": "firsttouch-probe", "pu_nodes": [nodes], "bank": bank, "size_bytes": size, "threads": 1}
     return record("latency", "random_latency", "ns", ns, "lower", **case)

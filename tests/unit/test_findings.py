@@ -301,20 +301,6 @@ def test_a_host_in_numbers_is_what_its_findings_say(fleet):
         assert (numbers.verdict, numbers.unjudged, numbers.missing) == stated
 
 
-def test_the_value_of_a_failing_host_is_on_every_page_and_export(tmp_path):
-    """n07 has 85.1 GB/s, 14.9 % less than its siblings."""
-    facts = Facts("x", 1, 1, (0,), (0,), (4,), 1, 4, (2**34,), None, None, None, ())
-    system = System("s", "", (".*",), facts, (), (LAX,), None)
-    judgement = judged(samples_table.of_records(by_two_references(), "s"), system)
-    fleet_pages.build([judgement], tmp_path, generated=NOW)
-    for name, value in (("index.html", "85.1"), ("summary.json", "85.1"), ("summary.md", "14.9 %")):
-        assert value in (tmp_path / name).read_text(), name
-    (row,) = pl.read_parquet(tmp_path / "findings.parquet").filter(host="n07").to_dicts()
-    assert row["value"] == pytest.approx(85.1, abs=0.05)
-    assert "14.9 %" in judgement.of("n07").reason()
-    assert "14.9 %" in judgement.of("n07").line()
-
-
 def test_what_nothing_judges_is_named_so(tmp_path):
     """Three hosts are too few for a comparison, and there is no reference."""
     judgement = judged(samples_table.of_records(of_a_fleet(hosts=3)), Undescribed("s"))

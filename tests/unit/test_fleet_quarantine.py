@@ -3,7 +3,6 @@
 
 import json
 import os
-import re
 import select
 import subprocess
 import sys
@@ -251,15 +250,11 @@ def test_a_hold_that_slurm_did_not_answer_has_an_owner(fake, capsys):
     assert sum(change.startswith("create") for change in fake.changes) == 2
 
 
-def test_a_damaged_journal_stops_everything_but_a_torn_last_line_does_not(fake, capsys):
+def test_a_damaged_journal_stops_everything(fake, capsys):
     fake.verdict("n1")
     assert fleet("tend") == 0
     file = fake.folder / "out" / "fleet" / "actions.jsonl"
-    with file.open("a") as out:
-        out.write('{"id": "torn')
-    assert fleet("tend") == 0
-    text = file.read_text()
-    file.write_text(text.replace('"hold"', '"held"', 1))
+    file.write_text(file.read_text().replace('"hold"', '"held"', 1))
     assert fleet("tend") == 2
     assert "actions.jsonl:2: not a line of the journal of actions" in capsys.readouterr().err
     with pytest.raises(BadInput):
@@ -444,15 +439,8 @@ def test_no_host_is_held_if_most_of_a_campaign_lost_alike(fake, rated, run_cli, 
 def test_a_collecting_job_drains_no_host_if_most_lost_alike(fake, rated, run_cli):
     campaign_of(fake, "validate-1", {f"n{number}": [19.2] * 5 for number in range(1, 9)}, system="rated")
     done = run_cli("campaign", "collect", "validate-1", "--drain")
-    sentence = SENTENCE.replace("validate-1: 7 of 8", "8 of 8")
     assert (done.status, fake.changes) == (1, [])
-    assert f"no host is drained: {sentence}" in done.err
-    assert sentence in done.out
-    report = campaigns.find_campaign("validate-1").folder / "report"
-    assert sentence in " ".join((report / "summary.md").read_text().split())
-    prometheus = (report / "summary.prom").read_text()
-    (loss,) = re.findall(r'^firsttouch_common_loss_ratio\{system="rated"\} (\S+)$', prometheus, re.MULTILINE)
-    assert float(loss) == pytest.approx(0.04, abs=0.01)
+    assert f"no host is drained: {SENTENCE.replace('validate-1: 7 of 8', '8 of 8')}" in done.err
 
 
 def test_a_host_that_was_held_before_the_others_lost_alike_is_released(fake, rated):

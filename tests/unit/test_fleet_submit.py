@@ -54,11 +54,6 @@ def test_the_collector_gets_what_says_where_it_may_run(options, kept):
     assert submit.collector_options(submit.split_options(options)) == kept
 
 
-def test_an_option_without_its_value_is_refused():
-    with pytest.raises(BadInput, match=r"--sbatch: "):
-        submit.collector_options(["--partition"])
-
-
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_wrong_option_is_refused_before_anything_is_submitted(campaign, sbatch, tmp_path, wait):
     with pytest.raises(BadInput):

@@ -639,13 +639,3 @@ class TestTable:
             assert (np.diff(at_once.time[begin : begin + count]) >= 0).all()
         lines = [[json.dumps(r.to_dict(), sort_keys=True) for r in of] for of in (from_frame(frames[0]), records)]
         assert lines[0] == lines[1][:size]
-
-
-def test_words_lines_and_exports_of_a_host_that_fails_agree():
-    findings = findings_of(Model(fault=memory(0.1)).records())
-    bad = findings.of("n0")
-    assert findings.word("n0") == 4
-    assert findings.summary("n0").verdict == bad.verdict == bad.to_dict()["verdict"] == "fail"
-    assert bad.reason().startswith("memory of bank ")
-    assert bad.evidence[0].startswith("possible cause: ") or bad.evidence[0].startswith("fail: ")
-    assert findings.by_severity[0] == "n0"
