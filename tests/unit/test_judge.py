@@ -271,6 +271,11 @@ class TestBlind:
         assert {part for v in of_hosts.values() for part in v.blind} >= {"memory of bank 1, bandwidth"}
         assert not any("bank 0" in part for v in of_hosts.values() for part in v.blind)
 
+    @pytest.mark.parametrize("seed", [5, 11])  # another host is somewhat better, too
+    def test_a_host_that_is_better_makes_no_other_one_undecided(self, seed):
+        records = Model(5, fault=memory(-0.15), nature=0.01, noise=0.01, seed=seed).records()
+        assert words(verdicts(records)) == {"pass"}
+
     def test_two_groups_of_few_hosts_do_not_pass(self):
         of_hosts = verdicts(Model(5, noise=0.03, fault=memory(0.09, (0, 1))).records())
         assert of_hosts["n0"].verdict != "pass" != of_hosts["n1"].verdict
@@ -595,6 +600,7 @@ class TestReferences:
             ({}, 1, "pass"),
             ({"triad": 0.8}, 1, "undecided"),
             ({"triad": 0.8}, 3, "fail"),
+            ({"triad": 0.9}, 3, "fail"),
             ({"triad": 1.3}, 3, "suspect"),
             (dict.fromkeys(KERNELS, 0.97), 3, "pass"),
             (dict.fromkeys(KERNELS, 0.8), 2, "fail"),
@@ -610,7 +616,7 @@ class TestReferences:
         assert (part.part, part.kind, part.question) == ("memory of bank 0", "bandwidth", "what was promised")
         assert {f.why.partition(" below ")[2].partition(" (")[0] for f in bad.findings} == {"the reference of s"}
         assert 1 - np.exp(-part.loss) == pytest.approx(0.12, abs=0.01)
-        alone = verdicts(self.host({"triad": 0.88}, 2), system)["n1"]
+        alone = verdicts(self.host({"triad": 0.93}, 2), system)["n1"]
         assert (alone.verdict, alone.parts) == ("undecided", ())
 
 

@@ -330,7 +330,8 @@ class _Judging:
             error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
         over = _excess(median, case.better, stated)
         excess[place, host[may_judge]], errors[place, host[may_judge]] = over[may_judge], error[may_judge]
-        limit = student_quantile(FAIL_TAIL / self._tests, freedom) * error
+        # The noise that a reference states is that of many hosts.
+        limit = student_quantile(FAIL_TAIL / self._tests, 1e6 if stated.error else freedom) * error
         fails = bad & may_judge & (n > 1) & (outside == n)
         # Without a known noise, all repetitions decide.
         fails &= True if stated.error is None else (over > limit) | (n > MOST_WITHOUT_NOISE + 1)

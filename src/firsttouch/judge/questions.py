@@ -153,6 +153,10 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     variance = (float(np.median(distances)) / NORMAL_MEDIAN) ** 2
     within = math.sqrt((PRIOR_FREEDOM * deviation**2 + (count - 2) * variance) / (PRIOR_FREEDOM + count - 2))
     apart = float(np.median(high) - np.median(low))
+    # The few hosts of a small group are near each other: an outlier and its neighbour are not a group.
+    few = min(low, high, key=len)
+    if len(few) < FEWEST_HOSTS and few[-1] - few[0] > gaps.max():
+        return None
     far = GROUPS_APART * (1 + 4 / count) * within
     if apart < max(far, LEAST_LOSS) or float(gaps.max()) < 0.5 * GROUPS_APART * within:
         return None
