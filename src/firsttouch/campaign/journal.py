@@ -122,7 +122,7 @@ class Journal:
         self._log = AppendLog(
             self.file,
             partial(convert, type=Entry),
-            lambda error: f"not a line of a campaign ({error}): its step counts as not done",
+            lambda error: f"not a line of a campaign ({error}): its step is treated as not done",
         )
         self._parsed: dict[tuple[int, int], list[Record] | str] = {}
 

@@ -65,7 +65,7 @@ def agree(records: Iterable[Record]) -> list[Record]:
         digest = record.parameters.get("common_sha256")
         if digest is None or right.get(_input(record), digest) == digest:
             return record
-        reason = "its alignments differ from those of one instance without a policy"
+        reason = "its alignments differ from the alignments of one instance without a policy"
         if right[_input(record)] is None:
             reason = "the alignments of one instance differ between hosts, and none is the most frequent"
         return replace(record, status="invalid", reason=reason)

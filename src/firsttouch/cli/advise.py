@@ -139,7 +139,7 @@ def _table(document: dict[str, Any]) -> None:
         print(line)
     print(
         f"use {document['scenario']}"
-        + ("" if document["clear"] else ": nothing is clearly faster than no policy and no option")
+        + ("" if document["clear"] else ": no scenario is clearly faster than the default run")
     )
     print(f"{document['runs']} runs took {document['spent_s']:.3g} s")
 

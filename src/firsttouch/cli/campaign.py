@@ -83,7 +83,7 @@ def register(subparsers: options.Subparsers) -> None:
     add_action("list", "list the campaigns in the folder for results", list_campaigns)
     summary = "show what is finished, waiting and missing; exit status 1 if something is missing"
     options.add(add_action("status", summary, show_status), "campaign")
-    parser = add_action("cancel", "cancel its waiting and running jobs; what they measured is kept", cancel_jobs)
+    parser = add_action("cancel", "cancel its waiting and running jobs; their records are kept", cancel_jobs)
     options.add(parser, "campaign", "--dry-run")
     parser = add_action("collect", "report the results, and what is missing", collect_campaign)
     options.add(parser, "campaign")
@@ -110,7 +110,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         parser,
         "--aligner",
         action="append",
-        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: for strategy those of "
+        help="run this aligner's scenarios, or all aligners' with 'all'; may be repeated (default: for strategy "
         "$FIRSTTOUCH_MEASURED_ALIGNERS, or all; for other kinds none)",
     )
     options.add(parser, "--repetitions", help="timed runs of each case (default: 3)")

@@ -46,7 +46,7 @@ def register(subparsers: options.Subparsers) -> None:
         parser,
         "--aligner",
         action="append",
-        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: "
+        help="run this aligner's scenarios, or all aligners' with 'all'; may be repeated (default: "
         f"${profiles.ALIGNERS_VARIABLE} or {profiles.default_aligner()})",
     )
     options.add(parser, "--backend", choices=backends.NAMES)
@@ -114,7 +114,7 @@ def prepare(system: str, dataset: str) -> None:
         atomic_files.write(file, draft.of_this_host(system), creates=True)
     described = load(system)
     if difference := mismatch(described, topology.of_this_host()):
-        again = ": draft it anew with `firsttouch system draft local --force`" if system == paths.LOCAL else ""
+        again = ": draft it again with `firsttouch system draft local --force`" if system == paths.LOCAL else ""
         raise BadInput(difference + again, file=described.path)
     fetch.get(dataset)
 

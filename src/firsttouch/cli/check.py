@@ -187,9 +187,9 @@ def _print(args: argparse.Namespace, state: CheckState, status: int, *, in_time:
         return
     for measured in state.measured:
         print(one_line(f"{measured['metric']}: {measured['value']:.4g} {measured['unit']}"))
-    parts = [verdict["line"] if verdict else "verdict undecided: nothing is known of this host", *state.troubles]
+    parts = [verdict["line"] if verdict else "verdict undecided: this host is unknown", *state.troubles]
     for standing in (verdict or {}).get("standing", ())[:1]:
-        parts.append(f"worst beside {args.against}: {standing['text']}")
+        parts.append(f"worst compared with {args.against}: {standing['text']}")
     if left:
         others = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         parts.append(f"not measured in {args.seconds:g} s: {', '.join(left[:_NAMED])}{others}")

@@ -56,13 +56,13 @@ def register(subparsers: options.Subparsers) -> None:
     summary = "reserve hosts, leave their jobs alone, and test the hosts in the reservation"
     holding = add_action("hold", summary, hold)
     options.add(holding, "hosts", "--reason")
-    options.add(holding, "--system", help="the hosts' system (default: that of their last verdict, else local)")
+    options.add(holding, "--system", help="the hosts' system (default: as in their last verdict, else local)")
     releasing = add_action("release", "remove the reservations of held hosts", release)
     options.add(releasing, "hosts", "--reason")
     summary = "one pass: hold hosts that failed, test held hosts, and release or drain them"
     add_action("tend", summary, tend)
     add_action("status", "list the hosts that are held or that we drained", show_status)
-    summary = "note that a host has got another board or other processors, so that its own level begins anew"
+    summary = "note that a host got another board or other processors; its own level then starts again"
     replaced = add_action("replaced", summary, note_replacement)
     replaced.add_argument("host", metavar="HOST", help="the host, as its records name it")
     options.add(replaced, "--system", required=True, help="the system of the host's records")
@@ -171,7 +171,7 @@ def show_status(args: argparse.Namespace) -> int:
     try:
         ours = {n: r for n, r in slurm.reservations().items() if n.startswith(f"{settings.reservation}-")}
     except RunFailed as error:
-        say(f"firsttouch: {error}: what Slurm has is unknown")
+        say(f"firsttouch: {error}: the reservations in Slurm are unknown")
     else:
         held = {f"{settings.reservation}-{row['host']}" for row in rows if row["state"] == "held"}
         begun = {f"{settings.reservation}-{life.host}" for life in journal.lives.values() if life.unfinished}

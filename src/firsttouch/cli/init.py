@@ -19,7 +19,7 @@ EXAMPLES = """\
   firsttouch init --force .                the templates of a newer firsttouch; the site's files stay"""
 _ENVIRONMENT = """\
 # Job scripts read this file, and so may your shell: . firsttouch.env
-# What the environment sets already has precedence.
+# Variables that are already set have precedence.
 export FIRSTTOUCH_BIN=${FIRSTTOUCH_BIN:-%(bin)s}
 export FIRSTTOUCH_OUT=${FIRSTTOUCH_OUT:-%(folder)s/reports}
 export FIRSTTOUCH_SITE=${FIRSTTOUCH_SITE:-%(folder)s/site}

@@ -270,7 +270,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "type": accept(_policies, fits=lambda _: True),
         "default": "usual",
         "metavar": "LIST",
-        "help": "usual (default: those of the thesis, and on hosts with several memory tiers those of tiers), "
+        "help": "usual (default: the thesis's policies, and on hosts with several memory tiers also the tiers'), "
         "thesis, all, or a comma-separated list",
     },
     "--options": {

@@ -43,8 +43,8 @@ Run a command of yours, or an aligner on a dataset, under a placement that is ve
 The command of an aligner keeps its options; its reads and threads are divided among the instances. Standard
 output is one SAM file in the order of the input. Any other program runs in one instance, with the standard
 streams, open descriptors, environment and folder of this command, and gets the signals that this command gets;
-the result is the last line on standard error. The exit status is that of the command, and 128 plus the number
-of the signal that ended a program.
+the result is the last line on standard error. The exit status is the command's, or 128 plus the number of the
+signal that ended a program.
 
 Without SCENARIO, or with auto, saved advice for this kind of host and this command decides; else an aligner's
 command gets what trials with its first reads recommend, within the budget, and any other program runs as it is."""
@@ -88,7 +88,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(
         parser,
         "--threads",
-        help="threads in total (default: those of COMMAND, else all usable PUs); any other program gets it in "
+        help="threads in total (default: as COMMAND states, else all usable PUs); any other program gets it in "
         "OMP_NUM_THREADS, if --threads or SCENARIO states it",
     )
     options.add(parser, "--timeout", "--share-host")

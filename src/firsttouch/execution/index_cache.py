@@ -97,7 +97,7 @@ def difference(restored: Sequence[Restored]) -> str:
         return ""
     return (
         f"{format_bytes(first.cached)} of the index were cached before the first repetition, "
-        f"{format_bytes(last.cached)} before the last: --index-cache {INTERLEAVE} makes them alike"
+        f"{format_bytes(last.cached)} before the last: --index-cache {INTERLEAVE} makes them equal"
     )
 
 

@@ -316,7 +316,7 @@ def _reason(results: Sequence[ScenarioRun], least_mapped: float, wanted: Alignme
     outputs = [*(r.alignments for r in results), *([wanted] if wanted else [])]
     sums = {output.sums.common for output in outputs if output.sums}
     if len(sums) > 1:
-        return "the alignments differ from those of the reference run or between repetitions"
+        return "the alignments differ from the reference run's or between repetitions"
     fraction = results[-1].alignments.mapped_fraction
     if fraction < least_mapped:
         return (

@@ -459,7 +459,7 @@ def probe_program() -> Path:
 def probe_xml(fsroot: Path | None = None) -> str:
     """Return the probe's XML of this host, or of a stored root; raises Missing, RunFailed or BadInput."""
     if fsroot and not (fsroot / "sys").is_dir():
-        raise BadInput("no file-system root: it is no folder with a sys/ folder", file=fsroot)
+        raise BadInput("not a file-system root: it has no sys/ folder", file=fsroot)
     argv = [str(probe_program()), "topology", f"--xml={fsroot}" if fsroot else "--xml"]
     try:
         done = run_tool(argv, timeout=_PATIENCE)

@@ -33,7 +33,7 @@ from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.definition import System
 
 #: The lines around learnt references, by which a later run finds them.
-BEGIN = "# Learnt by `firsttouch baseline`, which writes these lines anew: do not change them.\n"
+BEGIN = "# Learnt by `firsttouch baseline`, which rewrites these lines: do not change them.\n"
 END = "# End of what was learnt.\n"
 
 

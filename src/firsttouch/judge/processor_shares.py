@@ -68,7 +68,7 @@ def learnt(
     share, good, tolerance = math.exp(-spread.centre), int(spread.good.sum()), None
     for host, is_good in zip(shares, spread.good.tolist(), strict=True):
         if not is_good:
-            left_out[host] = f"its reads reach {percent(shares[host])}, those of most hosts {percent(share)}"
+            left_out[host] = f"its reads reach {percent(shares[host])}, the reads of most hosts {percent(share)}"
     if good >= FEWEST_HOSTS:
         wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
         tolerance = Percentage(as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0])))

@@ -102,7 +102,7 @@ def shortage(
                 )
     users = Counter(n for nodes in banks for n in nodes)
     room = {n: (bank_bytes(topology, n) - held[n]) // count for n, count in users.items()}
-    beside = " beside the copy of the index" if places else ""
+    beside = " next to the copy of the index" if places else ""
     for number, nodes in enumerate(banks):
         begin = f"instance {number} needs {format_bytes(each)} ({parts}), "
         if even and len(nodes) > 1 and each > len(nodes) * (least := min(room[n] for n in nodes)):

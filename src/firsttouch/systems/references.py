@@ -314,7 +314,7 @@ class _ReferenceBuilder:
         """Yield the references of the rows of the entry's table that its ``where`` selects."""
         table = find(entry.table, Path(self.document.file))
         if table is None:
-            self.problem(f"there is no table {entry.table} beside the file or the built-in systems", "table")
+            self.problem(f"there is no table {entry.table} next to the file or the built-in systems", "table")
             return
         if not (targets := list(self._targets(entry, entry.parameters))):
             return

@@ -16,7 +16,7 @@ from firsttouch.units import format_bytes, percent
 
 CHECK = "topology"
 _TITLE = "Topology"
-_HOW = "Read by hwloc. Distances are those of the firmware, where 10 is local; nothing here was measured."
+_HOW = "Read by hwloc. The firmware states the distances, where 10 is local; no value here was measured."
 
 
 def aspect(view: HostView) -> Aspect:
