@@ -134,7 +134,7 @@ def read_text(file: Path | Traversable) -> str:
 
 
 def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
-    """Return what *parse* returns for the text and the name of each file *name*, such as policies.toml.
+    """Return the result of *parse* for the text and the name of each file *name*, such as policies.toml.
 
     The built-in file comes first, then the site's and the user's. A file of these that is wrong is reported on
     standard error and ignored, because every command reads it.
@@ -230,7 +230,7 @@ def _read(kind: Any, value: object) -> Any:
 
 
 def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where, str]:
-    """Return the path, below *above*, of the value that msgspec's *message* is about, and what is wrong."""
+    """Return the path, below *above*, of the value that msgspec's *message* is about, and its defect."""
     at = re.search(r" - at `(key` in `)?\$([^`]*)`\Z", message)
     reason, in_key, path = (message[: at.start()], bool(at[1]), at[2]) if at else (message, False, "")
     where: Where = ()
@@ -263,7 +263,7 @@ def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where
 
 
 def mistake(kind: Any, data: Any) -> str:
-    """Return what keeps *data* from being a *kind*, or an empty string."""
+    """Return the reason that keeps *data* from being a *kind*, or an empty string."""
     message = _message(kind, data)
     return _fault(kind, data, message)[1] if message else ""
 

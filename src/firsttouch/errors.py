@@ -15,19 +15,19 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CI_COMMANDS = re.compile(r"(?<!\S):(?=:)|#(?=#(?:vso)?\[)")
 #: The beginning of the message of a CannotHere; checks search for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
-#: Python's message without room for a thread, and what the user can do.
+#: Python's message without room for a thread, and the user's remedy.
 NO_THREAD, MORE_THREADS = (
     "can't start new thread",
     "raise the limit of memory (ulimit -v) or of processes (ulimit -u)",
 )
-#: The kernel's errors that a limit of this user causes, and what the user can do.
+#: The kernel's errors that a limit of this user causes, and the user's remedy.
 _LIMITS = {errno.EMFILE: "raise the limit of open files (ulimit -n)", errno.EAGAIN: MORE_THREADS}
 #: The signals that stop a command and all programs that it started. Batch systems send the last three.
 STOPPING = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU),
 )
-#: The exit status for what is suspect: a host, or a placement that could not be seen.
+#: The exit status for suspect results: a host, or a placement that could not be seen.
 SUSPECT = 4
 #: Names that a question suggests at most.
 _SUGGESTED = 4
@@ -76,7 +76,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class FirstTouchError(Exception):
-    """An error that a person can act on: its text is one line that names what is wrong and the fix."""
+    """An error that a person can act on: its text is one line that names the error and the fix."""
 
     exit_status = 2
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The advice as a JSON document and as text.
 
-The document says what to use, what it gains, and why every other scenario is not recommended.
+The document names the scenario to use, its gain, and why every other scenario is not recommended.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def option_rows(
     reasons: Mapping[int, str],
     refused: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return a row for each memory option: its trials, and what it brought or why it was not tried.
+    """Return a row for each memory option: its trials, and its gain or why it was not tried.
 
     *options* are the options of each scenario, *trials* the numbers of trials, *reasons* why some have none.
     *refused* are options that this host does not support.
@@ -191,7 +191,7 @@ def lines(document: dict[str, Any]) -> list[str]:
 
 
 def option_lines(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return what each memory option brought as lines of text, from its rows in a :func:`document`."""
+    """Return the gain of each memory option as lines of text, from its rows in a :func:`document`."""
     text = []
     for row in rows:
         if row["gain"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice on this host: the scenarios of its plan are tried, what was learnt is kept, and told as a JSON document.
+"""Advice on this host: tries the scenarios of its plan, keeps the results, and writes them as a JSON document.
 
 Public: :func:`of_program` (any program), :func:`of_aligner` (an aligner's index and reads) and :func:`of_command`
 (a user's command of an aligner). They hold the host while they measure.

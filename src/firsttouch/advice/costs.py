@@ -30,7 +30,7 @@ PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank
 REMOTE = (0.25, 0.25)  # all accesses remote instead of none
 REPLICAS = (0.35, 0.35)  # per doubling of the replicas; the mean is 0 for an index that fits into one bank
 FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales perfectly
-#: Standard deviations of what the features do not explain: the effect that scenarios with the same policy share,
+#: Standard deviations of the parts that the features do not explain: the effect shared by one policy's scenarios,
 #: the effect of the same number of instances, and a scenario's own effect.
 SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
 #: Mean and standard deviation of the effect of each memory option, by kind. The deviation comes from others'

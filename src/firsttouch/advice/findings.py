@@ -17,9 +17,9 @@ _CHANCES = 2
 
 
 def same_pages(a: Sequence[str], b: Sequence[str], name: str) -> bool:
-    """Return whether what option *name* did with the options *a* is expected of it with the options *b*.
+    """Return whether the effect of option *name* with the options *a* is expected of it with the options *b*.
 
-    Huge pages are asked for by the allocator, so another allocator may get what this one does not.
+    The allocator asks for huge pages, so another allocator may get some where this one does not.
     """
     other_allocator = of_kind(a, "allocator") is not of_kind(b, "allocator")
     return name in b and not (option(name).kind == "pages" and other_allocator)

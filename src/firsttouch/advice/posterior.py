@@ -75,7 +75,7 @@ def prior(candidates: Sequence[ModelledScenario], index_banks: float, latency_ra
 
 
 def _options(candidates: Sequence[ModelledScenario]) -> tuple[Floats, Floats]:
-    """Return mean (m) and covariance (m x m) of what memory options add to the log times."""
+    """Return mean (m) and covariance (m x m) of the effects of memory options on the log times."""
     names = sorted({name for c in candidates for name in c.options})
     effects = np.array([OPTION[option(name).kind] for name in names]).reshape(-1, 2)
     has = np.array([[float(name in c.options) for name in names] for c in candidates])

@@ -93,7 +93,7 @@ def describe_host(host: Topology) -> str:
 def _about(memory_bytes: int) -> int:
     """Return the power of two that is nearest to an amount of memory in GiB, at least 1; 0 for none.
 
-    Equal hosts differ by what the firmware reserves, and the memory of a virtual machine may change while it runs.
+    Equal hosts differ by the firmware's reserved memory, and a virtual machine's memory may change while it runs.
     """
     return 2 ** max(0, round(math.log2(memory_bytes / _GIB))) if memory_bytes else 0
 

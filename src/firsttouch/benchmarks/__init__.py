@@ -4,6 +4,6 @@
 In: the topology of the host, an effort (efforts.toml) and, for ReFrame, the systems. Out: records.
 
 Public: :func:`measure.measure` (one aspect of this host), :mod:`probe` (the native probe), :class:`cases.Cases`
-(what is measured of a host), :mod:`profiles` (efforts), :class:`checks.FirstTouchCheck` (base class of the ReFrame
+(the measurements of a host), :mod:`profiles` (efforts), :class:`checks.FirstTouchCheck` (base class of the ReFrame
 checks), :func:`reframe_run.run`, :func:`reframe_config.site_configuration`, :func:`kernel_settings.records`.
 """

@@ -35,8 +35,8 @@ class OneHost(RunOnlyRegressionTest):
     A subclass sets ``executable_opts``, the arguments of ``firsttouch``, before the run phase. Set here in the
     setup phase: ``executable``, ``env_vars``, ``num_tasks``.
 
-    Tags are the aspect (``latency``, ``placement``, …), ``production`` for what judges a host, ``cross-check`` for
-    what other programs measure again, and ``quick`` for what ends within a minute on any host.
+    Tags are the aspect (``latency``, ``placement``, …), ``production`` for checks that judge, ``cross-check`` for
+    measurements by other programs, and ``quick`` for checks that end within a minute on any host.
     """
 
     #: Where the programs come from: native, apptainer or spack (default: the partition's backend).

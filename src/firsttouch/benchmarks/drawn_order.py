@@ -54,7 +54,7 @@ def sentence(by: int) -> str:
 
 
 def for_record(position: int = 0) -> dict[str, int]:
-    """Return what a record states: the seed, the step's place in its round, and its own *position* in the step."""
+    """Return the keys of a record: the seed, the step's place in its round, and its own *position* in the step."""
     step = os.environ.get(STEP, "")
     places = {"step": int(step) if step.isdecimal() else 0, "position": position}
     return {"seed": seed(), **{name: place for name, place in places.items() if place}}

@@ -110,7 +110,7 @@ def _one_step(_cases: Cases) -> list[list[str]]:
 
 
 class ReframeTest(Struct, frozen=True):
-    """A test of ReFrame that measures an aspect: its name and title, and what depends on the cases of a host."""
+    """A test of ReFrame that measures an aspect: its name, title and parts that depend on a host's cases."""
 
     name: str
     title: Callable[[Cases], str]

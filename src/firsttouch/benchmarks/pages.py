@@ -72,7 +72,7 @@ def _of_pages(asked: AspectRequest, node: int, bank: int, pages: str, say: probe
 def _prefetch_ratio(paged: Record, sequential: Record, say: probe.Say) -> Record:
     """Return the latency in paged order over that in sequential order of the same pages.
 
-    In both orders the TLB has the address of the next line, so that what remains is the prefetchers' part.
+    In both orders the TLB has the address of the next line, so that the rest is the prefetchers' part.
     """
     samples = tuple(p / s for p, s in zip(paged.samples, sequential.samples, strict=False))
     say(f"sequential loads are {statistics.median(samples):.1f} times as fast as random ones in the same pages")

@@ -127,7 +127,7 @@ def sets_left_out(nodes: Sequence[int], sets: Sequence[Nodes]) -> list[str]:
 def rows(
     host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effort: Effort
 ) -> Iterator[tuple[list[Nodes], list[int]]]:
-    """Yield what one run of the probe measures: PU-sets, and the banks that the effort measures all of them with.
+    """Yield the measurements of a run of the probe: PU-sets, and the banks that the effort measures with them all.
 
     These are all PU-sets of one size among their NUMA nodes, because the probe measures all of them.
     """

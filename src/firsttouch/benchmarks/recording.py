@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds this host during a measurement, and appends what is measured to a file, with the host's error counters."""
+"""Holds this host during a measurement, and appends the records to a file, with the host's error counters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hold_and_record(
 
 @contextlib.contextmanager
 def watching_health(file: Path | None, *, say: Callable[[str], None] = print) -> Iterator[None]:
-    """Append what this host's error counters counted meanwhile to the *file* of records, if there is one.
+    """Append this host's error counts of the measurement to the *file* of records, if there is one.
 
     An error leaves the file as it is: a step without a result has no health either.
     """

@@ -142,7 +142,7 @@ def _system(name: str) -> dict[str, Any]:
     """Return ReFrame's configuration of one system.
 
     This host is unknown without the probe. Its entry then lets ReFrame start for other systems, and
-    the checks report what is missing.
+    the checks report missing parts.
     """
     try:
         system = load(name)

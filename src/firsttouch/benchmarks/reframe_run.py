@@ -56,7 +56,7 @@ def run(
     """Run all *checks* on *system*, one at a time, with all results below *folder*.
 
     Return the troubles, and the kinds of checks that gave each warning. If *brief*, a line for each kind of check
-    is printed, and none for what a check measures; on a terminal, a live line shows what runs and the time left.
+    is printed, without its measurements; on a terminal, a live line shows the running check and the time left.
     Raises RunFailed if ReFrame itself fails. A check that fails is a trouble, not an error.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def read(report: Path) -> list[Trouble]:
 
 @contextmanager
 def _damage(report: Path) -> Iterator[None]:
-    """Raise BadInput for what the block raises because a run report is damaged."""
+    """Raise BadInput for errors in the block that a damaged run report causes."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -125,7 +125,7 @@ def record_of(
 ) -> Record:
     """Return the record of runs of a program under *scenario*; *reason* is why it is invalid, or empty.
 
-    *observed* are the placements that the kernel showed in the last run, *lacking* says what was not granted.
+    *observed* are the placements that the kernel showed in the last run, *lacking* names the missing grants.
     """
     program = Path(shutil.which(spec.program[0]) or spec.program[0]).name
     own = {"program": program, "scenario": scenario.name, "threads": scenario.threads, "policy": scenario.policy}

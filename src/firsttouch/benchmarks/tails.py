@@ -2,7 +2,7 @@
 """Tails: the slowest accesses to each bank, idle and under load.
 
 Retries of a memory module or of a link are rare: they are in the tail of the distribution before they move its
-mean. The probe times single accesses, and subtracts what interrupts delayed.
+mean. The probe times single accesses, and subtracts delays by interrupts.
 """
 
 from __future__ import annotations

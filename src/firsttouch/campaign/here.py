@@ -127,7 +127,7 @@ def carry_out(
 
 
 def contradictions(system: System, job: slurm.SlurmJob | None) -> Iterator[str]:
-    """Yield what this host's name and the job's partition say against the system's file."""
+    """Yield the contradictions of this host's name and the job's partition to the system's file."""
     if strangers := system.strangers([host_name()]):
         yield strangers
     wanted, actual = submit.partition_of(system), slurm.partition()

@@ -48,7 +48,7 @@ _PLACE = ("pu_nodes", "bank", "relation")
 
 
 class HostJudge(Protocol):
-    """Judges this host by what was measured so far."""
+    """Judges this host by its measurements so far."""
 
     def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
         """Return the verdict as JSON, and its exit status."""

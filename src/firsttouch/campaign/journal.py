@@ -64,7 +64,7 @@ def full_disk_as_missing(folder: Path) -> Iterator[None]:
 # ----------------------------------------------------------------------
 # The journal of a host
 
-#: The outcome of a step, and what its command cannot state.
+#: The outcome of a step, and the values that its command cannot state.
 State = Literal["began", step_outcome.Word, "stopped", "lost"]
 #: States in which a step is not run again.
 FINISHED = frozenset({"measured", "found", "skipped"})
@@ -200,7 +200,7 @@ class Journal:
         return [record for _, records in self.finished_steps(until) for record in records]
 
     def _records_at(self, begin: int, end: int) -> list[Record] | str:
-        """Return the records between two offsets of records.jsonl, or a text that says what is wrong with them."""
+        """Return the records between two offsets of records.jsonl, or a text that names their defect."""
         if (begin, end) not in self._parsed:
             with self.records.open("rb") as file:
                 file.seek(begin)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases: which host measures what. They are safe between hosts, and end when their holder is gone.
+"""Leases: the hosts of the measurements. They are safe between hosts, and end when their holder is gone.
 
 The lease of a task is a file ``TASK.N``, created by link(2), which succeeds for one host only, on NFS too. Lease
 files are never deleted, so no host can delete another's. A host that sees that the holder of number N is gone

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a campaign, and what is missing: the records of all hosts, whose alignments must agree."""
+"""The results of a campaign, and its missing results: the records of all hosts, whose alignments must agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def finished_records(campaign_state: State) -> list[Record]:
 
 
 def missing_results(campaign_state: State) -> dict[str, list[str]]:
-    """Return, by host, what is missing and why; named hosts that did not take part are included."""
+    """Return, by host, the missing results and why; named hosts that did not take part are included."""
     if campaign_state.campaign.shared:  # no host had to do any particular step
         return {j.host: [] for j in campaign_state.journals}
     gaps = {(gap.host, gap.step) for gap in campaign_state.gaps}

@@ -98,7 +98,7 @@ class Meeting:
 
     @property
     def speaks(self) -> bool:
-        """Return whether this host is the one that prints what concerns all hosts of the job."""
+        """Return whether this host is the one that prints the messages for all hosts of the job."""
         return self.present[0] == self.journal.host
 
 

@@ -41,7 +41,7 @@ _SMOKE_PAUSES = (1, 2)
 
 
 class Judge(Protocol):
-    """Names what is undecided: a campaign does not judge. *records* are the records of each host so far."""
+    """Names the undecided cases: a campaign does not judge. *records* are the records of each host so far."""
 
     #: The most repetitions of an undecided case.
     most: int
@@ -78,7 +78,7 @@ class HostRun(Struct):
     #: The seconds of a job that judged, and why undecided cases were not measured again ("": there is no reason).
     seconds: float = 0.0
     limit: str = ""
-    #: Whether this host prints what concerns all hosts of the job, and the hosts that its exit status stands for.
+    #: Whether this host prints the messages for all hosts of the job, and the hosts of its exit status.
     speaks: bool = True
     stands_for: Sequence[str] = ()
 
@@ -149,7 +149,7 @@ class _Runner:
         self.journals = {self.journal.folder: self.journal}
         #: The seed of the round, and the steps that began in it.
         self.order, self.place = drawn_order.seed(), 0
-        #: True if an earlier job did all steps: this job measures what the fleet leaves undecided.
+        #: True if an earlier job did all steps: this job measures the cases that the fleet leaves undecided.
         self.is_again = False
         #: Reasons of skipped steps that were printed already.
         self.skipped: set[str] = set()
@@ -366,7 +366,7 @@ class _Runner:
         return False
 
     def decide(self, judge: Judge) -> None:
-        """Measure again what is not decided, together with the hosts of the job, and have the verdict written.
+        """Measure undecided cases again, together with the hosts of the job, and have the verdict written.
 
         This ends when another repetition cannot decide, no host measured in the last round, or the job has
         too little time left. A host that other programs keep busy does not measure again.

@@ -178,7 +178,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes no abbreviated options, and whose errors are one line that suggests what was meant."""
+    """A parser that takes no abbreviated options, and whose errors are one line with a suggestion."""
 
     def __init__(self, **kwargs: Any) -> None:
         """Create the parser; sub-commands get parsers of the same kind."""
@@ -189,14 +189,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error and where the help is, and exit."""
         if message.startswith("the following arguments are required") and not self._subparsers:
-            # argparse looks for missing arguments before it reports what it does not know.
+            # argparse looks for missing arguments before it reports unknown ones.
             names = (word.partition("=")[0] for word in self._given if word.startswith("--"))
             if unknown := [name for name in names if name not in self._option_string_actions]:
                 message = self._unrecognized(unknown)
         self.exit(2, f"{self.prog}: error: {one_line(message)} (help: {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as argparse does; the parser of a sub-command itself refuses what it does not know.
+        """Parse as argparse does; the parser of a sub-command itself refuses unknown arguments.
 
         argparse would assign words behind ``--`` to an optional argument before it, such as a scenario.
         """
@@ -443,5 +443,5 @@ def _flush() -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Drop what could not be written to a stream, or Python would fail at its exit again."""
+    """Drop text that could not be written to a stream, or Python would fail at its exit again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

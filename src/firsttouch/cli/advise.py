@@ -98,7 +98,7 @@ def _aligner(args: argparse.Namespace) -> int:
 
 
 def _choices(args: argparse.Namespace) -> advising.Choices:
-    """Return what is tried."""
+    """Return the scenarios and options to try."""
     return advising.Choices(
         policies=args.policies,
         options=args.options,
@@ -145,7 +145,7 @@ def _table(document: dict[str, Any]) -> None:
 
 
 def _forget(ids: Sequence[str], *, as_json: bool) -> int:
-    """Delete advice; with --json print what was deleted."""
+    """Delete advice; with --json print the deleted advice."""
     for number in ids:
         saved.forget(number)
     if as_json:

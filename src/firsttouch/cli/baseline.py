@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch baseline``: learns a system's references, or what a processor reaches, and writes the file."""
+"""``firsttouch baseline``: learns a system's references, or a processor's levels, and writes the file."""
 
 from __future__ import annotations
 

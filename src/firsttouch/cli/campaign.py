@@ -201,7 +201,7 @@ def _status(
 
 
 def _conclude(verdicts: Sequence[HostVerdict], *, strict: bool) -> None:
-    """Print what the exit status 0 does not tell, if anything, as the last line."""
+    """Print the details that the exit status 0 does not tell, if any, as the last line."""
     if note := conclusion([verdict.verdict for verdict in verdicts], strict=strict):
         sys.stdout.flush()
         say(f"firsttouch: {note}")
@@ -322,7 +322,7 @@ def list_campaigns(args: argparse.Namespace) -> int:
 
 
 def show_status(args: argparse.Namespace) -> int:
-    """Print what is finished, waiting and missing, without writing a report; 1 if something is missing."""
+    """Print the finished, waiting and missing steps, without writing a report; 1 if any are missing."""
     campaign = campaigns.find_campaign(args.campaign)
     campaign_state = state(campaign)
     jobs = slurm.active_jobs(journal.jobs(campaign.folder))
@@ -339,7 +339,7 @@ def show_status(args: argparse.Namespace) -> int:
 
 
 def cancel_jobs(args: argparse.Namespace) -> int:
-    """Cancel the jobs that measure. The job that collects then begins, and reports what is missing."""
+    """Cancel the jobs that measure. The job that collects then begins, and reports the missing results."""
     campaign = campaigns.find_campaign(args.campaign)
     jobs = slurm.active_jobs(journal.jobs(campaign.folder))
     if jobs is None:

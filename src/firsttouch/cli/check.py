@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         checked = timekeeper.follow(argv, until)
     except FirstTouchError as error:
         raise CannotHere(str(error)) from error
-    if checked.state is None and checked.status == 2:  # it has said what is wrong
+    if checked.state is None and checked.status == 2:  # it has printed the error
         return 2
     state = _final(checked)
     status = state.status

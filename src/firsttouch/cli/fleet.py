@@ -216,7 +216,7 @@ def _next(life: Any, settings: site_settings.Hold) -> str:
 
 
 def note_replacement(args: argparse.Namespace) -> int:
-    """Append the record that ends what a host's measurements before now say about it."""
+    """Append the record that ends the use of a host's earlier measurements."""
     from firsttouch.records.samples_table import REPLACED  # noqa: PLC0415 - imports numpy
     from firsttouch.records.schema import Record, append  # noqa: PLC0415
 
@@ -235,7 +235,7 @@ def note_replacement(args: argparse.Namespace) -> int:
 
 
 def print_due(args: argparse.Namespace) -> int:
-    """Print what is due; 0."""
+    """Print the hosts that are due; 0."""
     from firsttouch.fleet import screening  # noqa: PLC0415 - imports numpy and others
     from firsttouch.systems.definition import load  # noqa: PLC0415
 

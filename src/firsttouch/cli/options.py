@@ -55,7 +55,7 @@ def command(
 
 
 def actions(subparsers: Subparsers, name: str, examples: str) -> AddAction:
-    """Add a command that has actions; return the function that adds one: its name, its summary and what runs it.
+    """Add a command that has actions; return the function that adds one: its name, its summary and its function.
 
     An action has --json, and the command's *examples* (or its own) that show it.
     """

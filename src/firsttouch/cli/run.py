@@ -56,7 +56,7 @@ COMMAND, PROGRAM, CHECK, DATASET = (
     "--check",
     "--aligner",
 )
-#: The groups of options that do not fit all of them: title in the help -> what they fit.
+#: The groups of options that do not fit all of them: title in the help -> the kinds that they fit.
 _ALIGNERS, _COMMANDS, _RECORDS, _REPEATED = (
     "for aligners",
     "for the command of an aligner, or any other program",
@@ -199,7 +199,7 @@ def _reference(text: str) -> object:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what the words behind ``--``, --aligner or --check name, and return its exit status."""
+    """Run the command of the words behind ``--``, --aligner or --check, and return its exit status."""
     kind = _kind(args.program, args)
     _refuse_unfit(kind, args)
     if kind == DATASET:
@@ -228,7 +228,7 @@ def _kind(words: Sequence[str], args: argparse.Namespace) -> str:
 
 
 def _refuse_unfit(kind: str, args: argparse.Namespace) -> None:
-    """Raise BadInput for an option that does not fit what is run."""
+    """Raise BadInput for an option that does not fit the kind of run."""
     for title, group in args.groups.items():
         for action in group._group_actions if kind not in _FITTING[title] else ():
             value = getattr(args, action.dest)

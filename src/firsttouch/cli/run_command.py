@@ -81,7 +81,7 @@ class Aligned(Struct, frozen=True):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Align, print or write what the options ask for, and return the aligner's exit status."""
+    """Align, print or write as the options ask, and return the aligner's exit status."""
     tables = tuple(file for file in (args.multiqc, args.tsv) if file)
     try:
         aligned = align(args.program, options.request(AlignRequest, args, tables=tables))
@@ -440,7 +440,7 @@ class _Task(Struct):
 
 
 def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
-    """Return what reports the progress in the way that the user wants."""
+    """Return the function that reports the progress in the way that the user wants."""
     last = 0.0
 
     def report(now: stream.Progress) -> None:
@@ -456,7 +456,7 @@ def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
 
 
 def _write_message(text: str) -> None:
-    """Print what an aligner has said."""
+    """Print the messages of an aligner."""
     live("")
     write(text)
 

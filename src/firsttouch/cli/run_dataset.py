@@ -25,7 +25,7 @@ from firsttouch.records.schema import Record, append, check_appendable
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Plan, Scenario, plan
 
-#: Suffixes that state what a file of alignments holds.
+#: Suffixes that state the content of a file of alignments.
 _SUFFIXES = (*(f".{form}" for form in get_args(Form)), ".gz")
 
 
@@ -187,7 +187,7 @@ def _planned(request: RunRequest, given: Inputs, busy: frozenset[int] = frozense
 def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> AlignOutput | None:
     """Return the output, or None if the alignments are not kept; raises BadInput if it cannot be written.
 
-    *files* are what the run reads, which no output may overwrite.
+    *files* are the inputs of the run, which no output may overwrite.
     """
     atomic_files.refuse_overwriting([], files)  # by the standard output
     if request.records:

@@ -168,7 +168,7 @@ def _with_task_number(request: ExecRequest, task: Task | None) -> ExecRequest:
 
 
 def _check_files(request: ExecRequest) -> None:
-    """Raise BadInput if what the program leaves could not be written."""
+    """Raise BadInput if the program's results could not be written."""
     if request.records:
         from firsttouch.records import schema  # noqa: PLC0415 - most runs keep none
 

@@ -268,7 +268,7 @@ def get(
 
 
 def state(dataset: Dataset) -> str:
-    """Return what the store has of *dataset*: ready, partial, absent, or the number of generated ones."""
+    """Return the state of *dataset* in the store: ready, partial, absent, or the number of generated ones."""
     if dataset.kind == "generated":
         count = len(list((paths.data() / dataset.name).glob("*/state.json")))
         return f"{count} made" if count else "absent"

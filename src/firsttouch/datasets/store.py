@@ -285,7 +285,7 @@ class Place(NamedTuple):
 
     @contextmanager
     def lock(self, progress: Progress) -> Iterator[None]:
-        """Create this folder, lock it against other processes, and remove what killed ones left."""
+        """Create this folder, lock it against other processes, and remove the remains of killed ones."""
         with name_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             message = f"waiting for another process that writes {self.folder}"

@@ -166,7 +166,7 @@ def signal_name(number: int) -> str:
 
 
 def signal_text(number: int) -> str:
-    """Return the name of a signal that ended a program, with what it means if it has limits as a cause."""
+    """Return the name of a signal that ended a program, with its meaning if it has limits as a cause."""
     return signal_name(number) + _CAUSES.get(number, "")
 
 

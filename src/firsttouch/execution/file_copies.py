@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copy files by several threads, and tell whether a file is still what it was."""
+"""Copy files by several threads, and tell whether a file has changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TICK = 0.02
 
 
 def identity_of(status: os.stat_result) -> tuple[int, ...]:
-    """Return what tells one content of a file from another: no program can set back when it was changed last."""
+    """Return the key of a file's content: no program can set back when it was changed last."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -65,8 +65,8 @@ class _PendingCopy(Struct):
 def copy_all(sources: Sequence[Source], folder: Path, *, on_progress: Callable[[int], None]) -> None:
     """Copy *sources* into *folder*; *on_progress* gets the number of bytes copied.
 
-    Copies have the times of their sources, and can only be read. Raises BadInput if a source is not what it was
-    before, and OSError.
+    Copies have the times of their sources, and can only be read. Raises BadInput if a source has changed,
+    and OSError.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - it loads logging
 

@@ -85,7 +85,7 @@ def run_in_foreground(
 
 
 def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None]:
-    """Return what the child of *parent* does before it becomes the program: the kernel kills it with *parent*."""
+    """Return the function that the child of *parent* runs before the program: the child dies with *parent*."""
     import ctypes  # noqa: PLC0415 - most runs load this module for jobs that setpriv guards
 
     prctl = ctypes.CDLL(None).prctl
@@ -132,7 +132,7 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watchin
 
 
 def _has_ended(pid: int, others: frozenset[int]) -> bool:
-    """Return whether a program has ended; it is not reaped, but what it left to this process as a subreaper is."""
+    """Return whether a program has ended; it is not reaped, but the children that it left to this process are."""
     with contextlib.suppress(ChildProcessError):
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG):
             if ended.si_pid == pid or ended.si_pid in others:

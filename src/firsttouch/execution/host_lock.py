@@ -178,7 +178,7 @@ def described(pid: int, user: int) -> str:
 
 @contextlib.contextmanager
 def new_descendants() -> Iterator[Callable[[], set[int]]]:
-    """Become a child subreaper; yield what returns the descendants that were started in the block."""
+    """Become a child subreaper; yield a function that returns the descendants that were started in the block."""
     import ctypes  # noqa: PLC0415 - measurements load this module for the lock alone
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -42,7 +42,7 @@ _ATTEMPTS = 3
 
 
 class Restored(Struct, frozen=True):
-    """The page cache before a run: the *state* that was asked for, what was *cached*, and why it did not hold."""
+    """The page cache before a run: the *state* that was asked for, the *cached* part, and why it did not hold."""
 
     state: str
     cached: Cached
@@ -77,7 +77,7 @@ def check(files: Sequence[Path], state: str, placements: Sequence[Placement], ho
 
 
 def restore(files: Sequence[Path], state: str, placements: Sequence[Placement]) -> Restored:
-    """Put the page cache of *files* into *state* (see :data:`STATES`), and return what the kernel then shows.
+    """Put the page cache of *files* into *state* (see :data:`STATES`), and return the kernel's view afterwards.
 
     Raises CannotHere if the file system does not allow it, and RunFailed if the files cannot be read.
     """
@@ -116,7 +116,7 @@ def _spread(files: Sequence[Path], state: str, banks: Sequence[int]) -> Restored
     for _ in range(_ATTEMPTS):
         if not wrong(cached, banks):
             return Restored(state, cached)
-        if _misplaced(cached, banks):  # reading does not move what is cached
+        if _misplaced(cached, banks):  # reading does not move cached pages
             page_cache.drop(files)
         read(files, banks)
         cached = page_cache.look(files, fill=fill)
@@ -130,7 +130,7 @@ def _spread(files: Sequence[Path], state: str, banks: Sequence[int]) -> Restored
 
 
 def read(files: Sequence[Path], banks: Sequence[int]) -> None:
-    """Read *files* to their ends, so that what was not cached lies on *banks*; evenly if there are several.
+    """Read *files* to their ends, so that uncached pages lie on *banks*; evenly if there are several.
 
     Raises RunFailed if a file cannot be read, and Missing without numactl.
     """
@@ -159,7 +159,7 @@ def _misplaced(cached: Cached, banks: Sequence[int]) -> str:
 
 
 def _why(files: Sequence[Path], state: str) -> str:
-    """Return what may keep *files* from their *state*; raises CannotHere for files in memory."""
+    """Return the obstacles that may keep *files* from their *state*; raises CannotHere for files in memory."""
     if in_memory := next((f for f in files if page_cache.file_system(f) in page_cache.IN_MEMORY), None):
         raise CannotHere(
             f"index cache {state}: {in_memory} is a file in memory ({page_cache.file_system(in_memory)}), whose "

@@ -24,7 +24,7 @@ class Job(Struct):
 
     *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
     empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
-    *env*, and what the placement's memory options need, is added to the environment. This process closes the
+    *env*, and variables for the placement's memory options, are added to the environment. This process closes the
     descriptors *handed* when the program has them. A failure counts unless the job is *excused* when it ends. The
     words *entering* precede the words of the program, which they become. The run looks for *index*.
     """
@@ -51,7 +51,7 @@ class Job(Struct):
 
     @property
     def words(self) -> list[str]:
-        """Its argv behind numactl, if its policy needs options, and behind what precedes the program."""
+        """Its argv behind numactl, if its policy needs options, and behind the words before the program."""
         numactl = ["numactl", *self.placement.numactl, "--"] if self.placement and self.placement.numactl else []
         return [*numactl, *self.entering, *self.argv]
 
@@ -115,7 +115,7 @@ class Outcome(Struct):
         return exit_status(self.status)
 
     def store_usage(self, raw: int, usage: resource.struct_rusage) -> None:
-        """Store what wait4(2) returned for the process."""
+        """Store the result of wait4(2) for the process."""
         self.status = os.waitstatus_to_exitcode(raw)
         self.cpu_seconds = usage.ru_utime + usage.ru_stime
         self.user_seconds = usage.ru_utime

@@ -69,7 +69,7 @@ class IndexPages(Struct):
         return self.must_map and not self.mapped
 
     def look(self, process: Path, numa_maps: str) -> None:
-        """Add what one process maps, by its maps and the text of its numa_maps."""
+        """Add the mappings of one process, by its maps and the text of its numa_maps."""
         mappings = filter(None, map(pages.file_mapping, pages.maps(process).splitlines()))
         begins = {m.address for m in mappings if m.file in self.files or m.path in self.paths}
         if not begins:

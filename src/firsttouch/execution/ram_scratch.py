@@ -50,7 +50,7 @@ def usual_size(numa_nodes: Iterable[int]) -> int:
 
 @contextlib.contextmanager
 def ram_scratch(numa_nodes: Iterable[int], *, size_bytes: int | None = None) -> Iterator[RamScratch]:
-    """Hold a scratch folder in memory of *size_bytes* (default: half of what is left on the nodes).
+    """Hold a scratch folder in memory of *size_bytes* (default: half of the free memory of the nodes).
 
     Pages lie on the NUMA node nearest to the program that writes them, of *numa_nodes*. Raises CannotHere if the
     memory does not suffice.

@@ -69,7 +69,7 @@ class Space(NamedTuple):
 class Residence(Struct, frozen=True):
     """Where the pages of files lie: 4 KiB pages per NUMA node, and bytes mapped by huge pages.
 
-    *reason* says why this is not what was asked for; it is empty if every page lies where it should.
+    *reason* says why this differs from the request; it is empty if every page lies where it should.
     """
 
     pages: dict[int, int] = field(default_factory=dict)
@@ -271,7 +271,7 @@ def _end(holder: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
-#: A file, the value with which it forbids user namespaces, and what the admin can do.
+#: A file, the value with which it forbids user namespaces, and the admin's remedy.
 _SWITCHES = (
     ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
     ("/proc/sys/user/max_mnt_namespaces", "0", "sysctl user.max_mnt_namespaces=10000"),
@@ -285,7 +285,7 @@ _SWITCHES = (
 
 
 def _lacking(messages: Sequence[str]) -> str:
-    """Return why a RAM store is impossible, and what can be done."""
+    """Return why a RAM store is impossible, and the remedy."""
     message = "; ".join(dict.fromkeys(messages)) or "the holder was killed"
     begin = f"a RAM store needs a mount namespace, and this user may not have one ({message})"
     for file, value, remedy in _SWITCHES:

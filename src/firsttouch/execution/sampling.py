@@ -23,7 +23,7 @@ FIRST_PAUSE = 0.005
 
 
 class Watching(NamedTuple):
-    """How running programs are sampled: *look* adds a sample of a process to what was observed of it so far.
+    """How running programs are sampled: *look* adds a sample of a process to the earlier ones.
 
     Sampling takes at most *share* (a fraction) of the time. Until a job's memory has been sampled, and all its
     threads if *all_threads*, the pauses are short. *grown* tells, at a lower cost, whether a process holds so much

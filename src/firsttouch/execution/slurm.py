@@ -49,7 +49,7 @@ ENDING = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", 
 
 
 def require(program: str = "sbatch", *, instead: str = "") -> None:
-    """Raise Missing if *program* of Slurm is not on PATH; *instead* says what can be done without it."""
+    """Raise Missing if *program* of Slurm is not on PATH; *instead* names an alternative."""
     if shutil.which(program) is None:
         raise Missing(_no_slurm(program) + (f"; {instead}" if instead else ""))
 
@@ -424,7 +424,7 @@ def run(argv: Sequence[str], *, fds: Sequence[int] = ()) -> None:
 
 
 def is_unanswered(error: RunFailed) -> bool:
-    """Return whether a command failed without an answer: Slurm may have done what it asked for."""
+    """Return whether a command failed without an answer: Slurm may have obeyed the request."""
     return _UNANSWERED.search(str(error)) is not None
 
 

@@ -3,7 +3,7 @@
 
 A step of srun with several tasks on a host starts this program once for each, as mpirun does for its ranks. Their
 variables state how many tasks a host has, and which one this is, so each task takes its part without the others:
-what was bound to it, or the part with its number of the PUs that all of them may use.
+the PUs that were bound to it, or the part with its number of the PUs that all of them may use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OF_MPIRUN = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_RANK", "PMI_SIZE"),
 )
-#: The beginnings of the names of what starts ranks on a host: mpirun, and helpers of Open MPI, PRRTE and Hydra.
+#: The beginnings of the names of programs that start ranks on a host: mpirun, and Open MPI's, PRRTE's and Hydra's.
 _MPIRUN = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_")
 
 
@@ -50,8 +50,8 @@ class Task(Struct, frozen=True):
     def share(self, host: Topology) -> TaskShare:
         """Return which PUs of *host* this task has.
 
-        Tasks that may use the same PUs divide them. A task keeps the PUs bound to it; only Slurm states what
-        it bound the other tasks to.
+        Tasks that may use the same PUs divide them. A task keeps the PUs bound to it; only Slurm states the PUs
+        of the other tasks.
         """
         own = frozenset(host.allowed_pus)
         if bindings := self._bindings(host, own):
@@ -108,7 +108,7 @@ def this_task() -> Task | None:
 
 
 def _of_srun() -> Task | None:
-    """Return what srun states; None outside of its steps."""
+    """Return the task that srun states; None outside of its steps."""
     counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
     if not counts or any(name not in os.environ for name in _OF_SRUN):
         return None
@@ -120,7 +120,7 @@ def _of_srun() -> Task | None:
 
 
 def _of_mpirun() -> Task | None:
-    """Return what mpirun states, which may have been started by srun; None outside of its ranks."""
+    """Return the task that mpirun states, which may have been started by srun; None outside of its ranks."""
     names = next((names for names in _OF_MPIRUN if all(name in os.environ for name in names)), None)
     if names is None:
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quarantine: which hosts are due, and bad hosts held in reservations, tested there, and released or drained.
 
-In: verdicts, the site's settings, and what Slurm says. Out: the log of verdicts, reservations, jobs, drained
+In: verdicts, the site's settings, and Slurm's state. Out: the log of verdicts, reservations, jobs, drained
 hosts, and the journal ``fleet/actions.jsonl`` in the folder for results.
 
 Public: :mod:`measuring` (the judge of those who measure), :mod:`verdict_log`, :mod:`screening` (which hosts are

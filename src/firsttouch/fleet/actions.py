@@ -2,7 +2,7 @@
 """The journal of actions on hosts, ``fleet/actions.jsonl`` in the folder for results: action, time and reason.
 
 An action on Slurm has two lines with one *id*: its intent, on the disk before Slurm is asked, and its end. A
-process that is killed in between leaves an intent without an end; the next pass asks Slurm what is true. Whoever
+process that is killed in between leaves an intent without an end; the next pass asks Slurm for the state. Whoever
 acts holds the lock of the journal, and so do the commands of Slurm that it starts: if it is killed, the next pass
 waits until Slurm has answered them.
 """
@@ -28,7 +28,7 @@ from firsttouch.host.emulation import HOST
 from firsttouch.records import file_lock
 from firsttouch.records.append_log import AppendLog
 
-#: hold, test, drain, release and resume change Slurm. The others state what was seen: the result of a test, a host
+#: hold, test, drain, release and resume change Slurm. The others state observations: the result of a test, a host
 #: that somebody else released or resumed, a host without a decision (stuck), and a verdict (fail).
 What = Literal[
     "hold",
@@ -52,7 +52,7 @@ class Busy(RunFailed):
 class Action(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of the journal: *what* is in *state* on a *host* since *time* (seconds since 1970).
 
-    *by* is the user and the process, *hand* is true for what a person asked for. *reason* and *source*, which is a
+    *by* is the user and the process, *hand* is true for requests of a person. *reason* and *source*, which is a
     campaign, are the evidence. *job* is the job of a test, *verdict* its result, *measured* the time of the
     measurement behind a verdict.
     """
@@ -87,7 +87,7 @@ class QuarantineState(Struct):
     """A host's life by the journal.
 
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
-    our drain, until somebody resumes the host. *unfinished* has the intents without an end, by what they do.
+    our drain, until somebody resumes the host. *unfinished* has the intents without an end, by their action.
     *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
     *noted* is the measurement of the last fail that was noted. *drained_in_hold* is whether our drain came after
     the present hold, *system* the system of the last hold.

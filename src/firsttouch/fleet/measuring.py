@@ -32,7 +32,7 @@ from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, quantity, quantity_range, text_range
 
-#: How many hosts repeat a case with a host that is undecided in it: repetitions tell what good hosts reach, too.
+#: How many hosts repeat a case with a host that is undecided in it: repetitions show the level of good hosts, too.
 SIBLINGS = 8
 #: Undecided cases that the last line of a job names.
 _NAMED = 3
@@ -179,7 +179,7 @@ def standings(past: Sequence[Record], records: Sequence[Record]) -> list[Standin
 
 
 def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:
-    """Return the verdicts of a campaign's hosts by all its *records*, their configurations and what is missing."""
+    """Return the verdicts of a campaign's hosts by all its *records*, their configurations and missing results."""
     samples = samples_table.of_records(records, system.name)
     return judged(
         samples, system, missing=missing_results(campaign_state), configurations=lambda: drift.latest(records)

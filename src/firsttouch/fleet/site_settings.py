@@ -16,7 +16,7 @@ from firsttouch import documents, paths
 from firsttouch.documents import Count, FileTable, Percentage, Seconds
 
 NAME = "fleet.yaml"
-#: Why a host is on the list of those to avoid: its last verdict, or what was done about it.
+#: Why a host is on the list of hosts to avoid: its last verdict, or the last action on it.
 Why = Literal["fail", "suspect", "held", "drained"]
 #: Text that is one word in a command of Slurm, and no option.
 SlurmWord = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.@+-]*\Z", description="one word")]
@@ -30,7 +30,7 @@ Verdicts = tuple[Literal["suspect", "fail"], ...]
 class Hold(FileTable, frozen=True):
     """Which hosts are held, and how they are tested again."""
 
-    #: Without it, `fleet tend` only prints what it would do.
+    #: Without it, `fleet tend` only prints its intended actions.
     act: bool = False
     #: The verdicts for which a host is held, and their greatest age.
     verdicts: Verdicts = ("fail",)

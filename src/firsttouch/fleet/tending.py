@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quarantine: holds hosts back by reservations, tests them there, and releases or drains them.
 
-In: the log of verdicts, the site's settings, the journal of actions, and what Slurm says. Out: reservations, jobs,
+In: the log of verdicts, the site's settings, the journal of actions, and Slurm's state. Out: reservations, jobs,
 drained hosts, and lines in the journal. A :class:`Round` may be killed at any moment: each action on Slurm is
-preceded by its intent, and the next pass asks Slurm what became of it.
+preceded by its intent, and the next pass asks Slurm for its outcome.
 
 A host is held by a separate reservation, called after the site's setting and the host, with the flags MAINT and
 IGNORE_JOBS: jobs that run on the host go on. Actions of others on a host are never undone: hosts that are drained,
@@ -63,8 +63,8 @@ class Cause(Struct, frozen=True):
 class Round:
     """One pass over the journal and Slurm, under the journal's lock, whose descriptor is *lock*.
 
-    Unless the *settings* let the rules act, they only say what they would do. Hosts that a person held are tested,
-    released and drained in any case. *say* gets lines about what happens. :attr:`failed` is whether an action
+    Unless the *settings* let the rules act, they only print their actions. Hosts that a person held are tested,
+    released and drained in any case. *say* gets lines about the events. :attr:`failed` is whether an action
     failed.
     """
 
@@ -79,7 +79,7 @@ class Round:
 
     # ------------------------------------------------------------ the pass
     def tend(self) -> None:
-        """Finish what was begun, look after hosts that are held or drained, and hold hosts that failed.
+        """Finish earlier actions, look after hosts that are held or drained, and hold hosts that failed.
 
         Raises RunFailed if Slurm does not answer, or forbids this user everything.
         """
@@ -103,9 +103,9 @@ class Round:
             self.failed = True
             self.say(f"firsttouch: error: {life.host}: {error}")
 
-    # ------------------------------------------------------------ finishing what a killed pass began
+    # ------------------------------------------------------------ finishing the actions of a killed pass
     def finish(self, life: QuarantineState) -> None:
-        """End each action that has only its intent, by what is true in Slurm.
+        """End each action that has only its intent, by the state of Slurm.
 
         Requests of a person that Slurm has not done are done now; the rules decide about the rest again.
         """
@@ -348,7 +348,7 @@ class Round:
         self.say(f"{life.host} {text}{f', job {job}' if job else ''}")
 
     def _would(self, life: QuarantineState, text: str) -> None:
-        """Say what is not done because the site only observes."""
+        """Print the actions that are left out because the site only observes."""
         self.say(f"{life.host} would be {text}")
 
     def _reserve(self, life: QuarantineState, cause: Cause, *, hand: bool) -> Action:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # they load NumPy, which a command in one instance does witho
     from firsttouch.genomics.read_stream import Piece
     from firsttouch.genomics.sam_stream import OrderedTail, SamTail
 
-#: Scratch space is released in multiples of this, and this far behind what was sent: a pipe may still refer to it.
+#: Scratch space is released in multiples of this, and this far behind the sent text: a pipe may still refer to it.
 _HOLE = 4 << 20
 #: Seconds between two looks at the scratch files: the first and the longest pause.
 _PAUSES = 0.005, 0.1
@@ -99,7 +99,7 @@ class InstanceOutput:
         self._want(piece)
 
     def look(self, *, ended: bool) -> None:
-        """Read what was written; raises RunFailed for a damaged output, or (*ended*) one that lacks reads."""
+        """Read the new output; raises RunFailed for a damaged output, or (*ended*) one that lacks reads."""
         if self.finished:
             return
         try:
@@ -133,7 +133,7 @@ class InstanceOutput:
         return self.file.stat().st_size - self._sent
 
     def release(self, sent: ByteRange) -> None:
-        """Free the scratch space of alignments that were sent, and of what was restored."""
+        """Free the scratch space of sent alignments, and of the restored ones."""
         self._sent += sent.end - sent.start
         self._free(sent.file, sent.end)
         if sent.file != self.file:

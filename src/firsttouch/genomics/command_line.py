@@ -173,7 +173,7 @@ class UserCommand(Struct, frozen=True):
         return parse(self._joined(program, self._numbers(threads), self._absent(threads)))
 
     def files(self) -> list[Path]:
-        """Return every file that the command may read: the program, the index, and what its words name."""
+        """Return every file that the command may read: the program, the index, and files that its words name."""
         # The command is run without the words that name its output.
         return self._read_files([] if self.output is None else self._outputs())
 
@@ -350,7 +350,7 @@ def programs(names: Iterable[str]) -> list[Path]:
 
 
 def named_files(words: Iterable[str]) -> list[Path]:
-    """Return all that *words* may name: each word, what follows an option in it, and the parts of lists in it."""
+    """Return all names in *words*: each word, the text after an option in it, and the parts of lists in it."""
     texts = [
         text for word in words for text in (word, word.partition("=")[2], word[2:] if word[0:1] == "-" else "")
     ]
@@ -371,7 +371,7 @@ def _can_be_file(name: Path) -> bool:
 
 
 def parse(words: Sequence[str]) -> UserCommand:
-    """Return what the command *words* does; raises BadInput if it is not the command of an aligner that aligns."""
+    """Return the meaning of the command *words*; raises BadInput if it is not an aligner's command that aligns."""
     if not words:
         raise BadInput("no command behind --: give the aligner's own command, such as bwa mem ref.fa reads.fq")
     aligner, first = _recognized(words)

@@ -183,7 +183,7 @@ def _arity(data: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (key, reason) for what matches the schema but cannot work."""
+    """Yield (key, reason) for values that match the schema but cannot work."""
     try:
         arity = _arity(data)
     except ValueError as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # they load NumPy, which a command in one instance does witho
 _QUEUE_BYTES = 4 << 20
 #: So much more, in memory, is the most.
 _MOST_AHEAD_BYTES = 2 << 30
-#: The dealer waits while this much lies in scratch files, or this part of what was free, and the target
+#: The dealer waits while this much lies in scratch files, or this part of the free space, and the target
 #: takes no more.
 _BACKLOG_BYTES, _BACKLOG_SHARE = 4 << 30, 0.25
 
@@ -213,7 +213,7 @@ class Feed:
                         self._changed.notify_all()
         except Stopped:
             pass
-        except BrokenPipeError:  # the program has ended: its exit status or its output shows what is wrong
+        except BrokenPipeError:  # the program has ended: its exit status or its output shows the error
             pass
         finally:
             with self._changed:

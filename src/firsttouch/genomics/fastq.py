@@ -125,7 +125,7 @@ def read_ahead(
 
     All blocks but the last have BLOCK bytes. A block is filled again when the next one is asked for, or, if
     *lasting*, once the last reference to its bytes is gone. Reading stops at the end of the iterator: the caller
-    may close what is read, whose descriptor then belongs to another file.
+    may close the file, whose descriptor then belongs to another file.
     """
     blocks: list[FastqBlock] = []
 

@@ -126,7 +126,7 @@ class Input:
         return 0 if self.form == "plain" and self.size is not None else 1
 
     def reads(self) -> Iterator[Read]:
-        """Return what reads the blocks of the text; they raise Stopped, and BadInput for pairs not grouped."""
+        """Return the reader of the blocks of the text; it raises Stopped, and BadInput for pairs not grouped."""
         if not self.threads:
             return map(self._stoppable, file_reads(self._fd))
         return itertools.repeat(self._poller.read)

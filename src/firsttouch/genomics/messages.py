@@ -116,7 +116,7 @@ class AlignerSummary(Struct, frozen=True):
 
 
 def summary(table: SummaryTable) -> AlignerSummary:
-    """Return what the table ``[summary]`` describes; raises ValueError for a template that is wrong."""
+    """Return the content of the table ``[summary]``; raises ValueError for a template that is wrong."""
     layouts = tuple(
         tuple(tuple(map(_form, line.split(_OR))) for line in text.splitlines()) for text in table.layouts
     )
@@ -131,7 +131,7 @@ def summary(table: SummaryTable) -> AlignerSummary:
 
 
 def mistake(table: SummaryTable) -> tuple[str, str] | None:
-    """Return the key and the reason of what has the right types but cannot work."""
+    """Return the key and the reason of a value that has the right types but cannot work."""
     try:
         summary(table)
     except ValueError as error:

@@ -132,7 +132,7 @@ class ReadStream:
         *interleaved*: an input has both mates of each pair. *rule* says when the aligner's batches end; they are
         counted through all lanes. A part has whole batches with at least *least_part_bytes* bytes of text of all
         mates. For some *instances* a part may have less, down to *smallest_part_bytes*, so that each instance gets
-        several: of the files, or, if their size is unknown, of what was read before.
+        several: of the files, or, if their size is unknown, of the text that was read before.
         *merged*: both mates go interleaved through one pipe, else each through its own.
         *any_names*: the names of mates may differ.
         *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
@@ -224,7 +224,7 @@ class ReadStream:
             held = piece
         if held is not None:
             size = sum(map(len, held.data))
-            # Some aligners lose reads of an input that is smaller than what they read at once.
+            # Some aligners lose reads of an input that is smaller than the amount that they read at once.
             yield replace(held, last=True, is_remainder=is_first and 2 * size < self._smallest)
 
     def _cut(self) -> Iterator[Piece]:
@@ -328,7 +328,7 @@ class ReadStream:
         return min(self._usual, max(self._smallest, total // self._shares))
 
     def _counted(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield what :meth:`_batches` does, of *count* records, by the numbers of records of the division."""
+        """Yield the results of :meth:`_batches`, of *count* records, by the numbers of records of the division."""
         at, last = 0, min(count, self._pass_left)
         self._pass_left -= last
         while at < last:

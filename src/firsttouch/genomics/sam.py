@@ -131,7 +131,7 @@ def _send(source: int, offset: int, size: int, out: int) -> int:
         _wait_for_room(out)
         return _send(source, offset, size, out)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # sendfile refuses what is open for appending
+        if error.errno != errno.EINVAL:  # sendfile refuses files that are open for appending
             raise
     block = os.pread(source, min(size, _READ_BYTES), offset)
     write_all(out, block)
@@ -149,7 +149,7 @@ _HARDLY_ANY = 0.01
 
 
 def hardly_mapped(mapped: int, reads: int) -> str:
-    """Return what is probably wrong if hardly any of the *reads* map, or an empty string."""
+    """Return the probable error if hardly any of the *reads* map, or an empty string."""
     if mapped >= _HARDLY_ANY * max(1, reads):
         return ""
     return f"{mapped} of {reads} reads map: is this the index of another genome?"
@@ -175,7 +175,7 @@ class Checksums(NamedTuple):
     """Two SHA-256 of the alignments in an output.
 
     *exact* covers every alignment line in order, without the header. *common* covers what all scenarios of an
-    aligner have in common: the same, or only what :func:`unambiguous_fields` keeps.
+    aligner share: the same, or only the fields that :func:`unambiguous_fields` keeps.
     """
 
     exact: str
@@ -183,7 +183,7 @@ class Checksums(NamedTuple):
 
 
 def unambiguous_fields(lines: Iterable[bytes], mates: int, *, scores_only: bool = False) -> Iterator[bytes]:
-    """Yield of each read (or pair, with 2 *mates*) what does not depend on a choice among equally good positions.
+    """Yield the fields of each read (or pair, with 2 *mates*) that no choice among equal positions changes.
 
     BWA-MEM chooses by a hash of the read's number in its run, and every instance counts from 0; bwa samse and
     sampe draw random numbers. A mapping quality of 0 means that another position is as good. If no primary record

@@ -218,7 +218,7 @@ class SamTail(_GrowingSam):
         return self._counted == self._wanted and self._lone <= self._empty
 
     def look(self, *, ended: bool = False) -> list[ByteRange]:
-        """Read what was written since the last call; return the parts that are complete now, in their order.
+        """Read the text since the last call; return the parts that are complete now, in their order.
 
         *ended*: the file is finished. Raises RunFailed, naming file and line, for a line that is not a SAM record.
         """
@@ -390,7 +390,7 @@ class OrderedTail(_GrowingSam):
         self._parts.append(iter(names))
 
     def look(self, *, ended: bool = False) -> list[ByteRange]:
-        """Read what was written since the last call; return the parts that are complete now, in their order.
+        """Read the text since the last call; return the parts that are complete now, in their order.
 
         *ended*: the file is finished. Raises RunFailed, naming file and line, for a line that is not a SAM record.
         """

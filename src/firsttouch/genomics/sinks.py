@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where SAM text goes as it comes: standard output, a file, or samtools, which makes BAM, CRAM or a sorted file.
 
-:class:`AlignOutput` says what is wanted and refuses what cannot be had; :func:`open_sink` opens it for writing.
+:class:`AlignOutput` states the request and refuses impossible ones; :func:`open_sink` opens it for writing.
 Files appear complete, by renaming, when the sink is finished.
 """
 
@@ -389,7 +389,7 @@ class Sink:
         return [name] if self._index is None else [name, self._index_name]
 
     def _open_end(self) -> int:
-        """Open where the SAM text, or what the last program makes of it, goes."""
+        """Open the destination of the SAM text, or of the last program's output."""
         if self._data is not None:
             fd = os.open(self._data, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         elif self._output.place is None:
@@ -419,7 +419,7 @@ class Sink:
             os.close(fd)
 
     def _start(self, argv: Sequence[str]) -> None:
-        """Start samtools, which writes to what *fd* is; *fd* becomes the pipe that it reads."""
+        """Start samtools, which writes to the file of *fd*; *fd* becomes the pipe that it reads."""
         bound = ["numactl", f"--physcpubind={','.join(map(str, self._pus))}", "--"] if self._pus else []
         source, writing = os.pipe()
         target, self.fd = self.fd, writing

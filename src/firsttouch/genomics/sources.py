@@ -57,7 +57,7 @@ class Decompressor:
         return next(filter(None, reversed(lines)), silent)
 
     def log(self) -> str:
-        """Return what the process printed to standard error."""
+        """Return the standard error of the process."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
@@ -67,7 +67,7 @@ class Decompressor:
 
 
 def gunzip(stdin: int) -> Decompressor:
-    """Return a running igzip that decompresses what it reads from the descriptor *stdin*; raises Missing."""
+    """Return a running igzip that decompresses the descriptor *stdin*; raises Missing."""
     require_package("isal")
     return Decompressor(_IGZIP, stdin=stdin)
 

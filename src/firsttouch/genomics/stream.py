@@ -73,7 +73,7 @@ class Progress(Struct, frozen=True):
 
 
 def note(scenario: Scenario, output: AlignOutput | None, programs: str = "") -> str:
-    """Return the note for the header: the scenario, what its *programs* are, and what was done to the *output*."""
+    """Return the note for the header: the scenario, its *programs*, and the steps on the *output*."""
     text = (
         f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads{programs}"
     )

@@ -53,7 +53,7 @@ def asked_threads(command: Sequence[str]) -> int:
 
 
 def lacking_pus(threads: int, host: Topology, granted: int | None = None) -> str:
-    """Return that *threads* are more than the PUs that this process may use, and what grants more; or "".
+    """Return that *threads* are more than the PUs that this process may use, and the remedy; or "".
 
     *granted* are the PUs of its share, if it is one of several tasks (None: all that it may use).
     """
@@ -66,7 +66,7 @@ def lacking_pus(threads: int, host: Topology, granted: int | None = None) -> str
 
 
 def more_pus(threads: int, host: Topology, granted: int | None = None) -> str:
-    """Return what would grant this process *threads* PUs, as the end of a sentence; "" if the host has no more."""
+    """Return how this process gets *threads* PUs, as the end of a sentence; "" if the host has no more."""
     enough = min(threads, len(host.pus))
     if not host.here or (host.usable_pu_count if granted is None else granted) >= enough:
         return ""
@@ -93,7 +93,7 @@ def _granted_memory() -> int:
 
 
 def lacking_memory(need: int, available: int | None) -> str:
-    """Return that *need* bytes are more than the *available* ones (None: unknown), and what grants more; or ""."""
+    """Return that *need* bytes are more than the *available* ones (None: unknown), and the remedy; or ""."""
     if granted := _granted_memory():
         available = granted if available is None else min(available, granted)
     if available is None or need <= available:

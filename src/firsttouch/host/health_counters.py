@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of errors and of throttling that the kernel shows any user.
 
-:func:`read` takes all of them, :func:`difference` says what happened between two readings. Of memory modules there
+:func:`read` takes all of them, :func:`difference` states the events between two readings. Of memory modules there
 are the counters of EDAC drivers (per module, else per row, else per memory controller) and the pages that the
 kernel gave up; of processors, machine checks and thermal throttling.
 """
@@ -31,7 +31,7 @@ class Counter(NamedTuple):
 
 
 Counts = Mapping[Counter, int]
-#: Line of /proc/interrupts -> what it counts. MCP counts the kernel's polls and no errors.
+#: Line of /proc/interrupts -> its events. MCP counts the kernel's polls and no errors.
 _INTERRUPTS = {
     "MCE": Counter(MACHINE_CHECKS, "exceptions"),
     "DFR": Counter(MACHINE_CHECKS, "deferred errors"),
@@ -48,7 +48,7 @@ def read(root: Path = Path("/")) -> dict[Counter, int]:
 
 
 def difference(before: Counts, after: Counts) -> dict[Counter, int]:
-    """Return what each counter has counted between two readings.
+    """Return the count of each counter between two readings.
 
     A counter that went backwards began again at 0, as a driver was reloaded: it has counted at least what it
     shows. A counter that only one reading has is unknown.

@@ -92,7 +92,7 @@ class Module(Struct, frozen=True):
     ambiguous: bool = False
 
     def text(self) -> str:
-        """Return what is known: ``32 GiB DDR4-3200, configured 2933 MT/s, 2 ranks, Samsung, channel p0 a``."""
+        """Return the known facts: ``32 GiB DDR4-3200, configured 2933 MT/s, 2 ranks, Samsung, channel p0 a``."""
         kind = self.kind + (f"-{self.rated_rate / 1e6:.0f}" if self.kind and self.rated_rate else "")
         # Sizes below 1 GiB belong to virtual machines.
         large = self.size_bytes >= 1 << 30
@@ -150,7 +150,7 @@ def _by_dmidecode() -> tuple[tuple[Module, ...], str]:
 
 
 def _dmidecode() -> str:
-    """Return what dmidecode prints of memory devices; raises Missing, RunFailed without any."""
+    """Return dmidecode's output about memory devices; raises Missing, RunFailed without any."""
     program = shutil.which("dmidecode") or shutil.which("dmidecode", path="/usr/sbin:/sbin")
     if program is None:
         raise Missing("dmidecode is not installed")

@@ -70,7 +70,7 @@ class _Sum(Struct):
 def look(files: Iterable[Path], *, fill: bool = False) -> Cached:
     """Return how much of *files* is cached, and on which NUMA nodes.
 
-    *fill*: read what is not cached, instead of asking what is: for files whose state this process may not know.
+    *fill*: read uncached pages, instead of asking for the state: for files with a state that may be hidden.
     Raises RunFailed if a file cannot be read.
     """
     seen = _Sum()
@@ -104,7 +104,7 @@ def drop(files: Iterable[Path]) -> None:
 
 
 def is_visible(files: Iterable[Path]) -> bool:
-    """Return whether Linux shows this process what is cached of *files*."""
+    """Return whether Linux shows this process the cached pages of *files*."""
     for file in files:
         with _opened(file) as fd:
             if _restricted(fd, os.fstat(fd).st_size):
@@ -186,7 +186,7 @@ def _resident(libc: ctypes.CDLL, fd: int, address: int, length: int) -> bytes:
 
 
 def _restricted(fd: int, size: int) -> bool:
-    """Return whether mincore(2) hides what is cached: it then shows even the page behind the end as cached."""
+    """Return whether mincore(2) hides the cached pages: it then shows even the page behind the end as cached."""
     with _mapped(fd, -(-size // _PAGE) * _PAGE, _PAGE) as (libc, address):
         return _resident(libc, fd, address, _PAGE) == b"\1"
 

@@ -25,10 +25,10 @@ from firsttouch.tools import run_tool
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
-# The topology: NUMA nodes, PUs, memory, distances, caches, and what this process may use (thesis section 3.2).
+# The topology: NUMA nodes, PUs, memory, distances, caches, and the PUs of this process (thesis section 3.2).
 #
 # It is read from hwloc's XML, version 2 or 3. The native probe prints it for this host or for a stored root, and
-# adds what the kernel tells beyond hwloc as info attributes (probe/src/host.c).
+# adds the kernel's further facts as info attributes (probe/src/host.c).
 
 #: hwloc's subtypes (also with CXL- before them) of device memory, which is never used for a program's data.
 DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
@@ -474,7 +474,7 @@ def probe_xml(fsroot: Path | None = None) -> str:
 
 
 def of_this_host() -> Topology:
-    """Return this host's topology, restricted to what this process may use."""
+    """Return this host's topology, restricted to the PUs and memory of this process."""
     return replace(parse_xml(probe_xml()), here=True)
 
 

@@ -121,7 +121,7 @@ def _reached(
 ) -> tuple[Learnt, dict[str, float]] | str:
     """Return the reference of a *case* and the hosts that it leaves out, or the reason for the lack of one.
 
-    *places* are those in the *fleet* of what was measured of the case; *wanted* are the number of references and
+    *places* are the measured places of the case in the *fleet*; *wanted* are the number of references and
     the loss that each should detect.
     """
     rows = (fleet.case_levels[places] + fleet.centres[places][:, None]).astype(np.float32)

@@ -140,7 +140,7 @@ def causes(symptoms: Symptoms) -> list[str]:
 
 
 def _fields(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
-    """Return what the text of a rule states, None if one of its conditions does not hold."""
+    """Return the values in the text of a rule, None if one of its conditions does not hold."""
     fields: dict[str, str] = {}
     for condition in (_series, _metrics, _counts, _settings, _modules, _slow_pus):
         if (stated := condition(rule, symptoms)) is None:

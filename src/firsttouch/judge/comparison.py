@@ -49,7 +49,7 @@ class MetricChange(Struct, frozen=True):
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
     *size* is the relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE`. *unlike* are the
-    hosts that changed unlike most, with their changes. *needs* says what would decide an undecided change.
+    hosts that changed unlike most, with their changes. *needs* says how to decide an undecided change.
     """
 
     case: Case

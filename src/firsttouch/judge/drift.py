@@ -151,7 +151,7 @@ def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
 
 @lru_cache(maxsize=1 << 14)
 def _read(text: str) -> tuple[Mapping[str, str], str]:
-    """Return the settings in a record's parameters, and what memory modules were read from.
+    """Return the settings in a record's parameters, and the source of its memory modules.
 
     Values that are not texts are left out.
     """
@@ -167,7 +167,7 @@ def _read(text: str) -> tuple[Mapping[str, str], str]:
 
 
 def comparable(host: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the *settings* of a *host* without what differs on every host by its nature."""
+    """Return the *settings* of a *host* without the ones that differ on every host by nature."""
     short = host.partition(".")[0] or host
 
     def without_host(text: str) -> str:

@@ -3,7 +3,7 @@
 
 The bandwidth of a bank follows from its modules or its processor, and from the share of it that reads reach on
 such processors. Ratios inside the host need no source: equal banks, both directions of a link, and caches faster
-than what is behind them. A part is *as expected*, *low* or *impossible* (suspect, never a fail), or *unknown*.
+than the level behind them. A part is *as expected*, *low* or *impossible* (suspect, never a fail), or *unknown*.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def of_host(
     *,
     ratios: bool = True,
 ) -> tuple[Expectation, ...]:
-    """Return what the parts of a *host* (a number of *samples*) should reach.
+    """Return the levels that the parts of a *host* (a number of *samples*) should reach.
 
     *values* belong to the groups of *samples* (NaN: none is used), *facts* to the system if it is known,
     and *settings* the host's configuration. Without *ratios*, parts of a host are not compared with each other,
@@ -135,7 +135,7 @@ def processor_name(settings: Mapping[str, str]) -> str:
 
 
 class _Host:
-    """The cases of one host, and what is known of it."""
+    """The cases of one host, and its known facts."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _Host:
     # From sources
 
     def _bandwidth(self, part: str, reaches: float, counted: float, total: _Measured | None = None) -> Expectation:
-        """Return what a bank should reach (GB/s, as reads), or all banks in the *total* that a program reports.
+        """Return the rate that a bank should reach (GB/s, as reads), or all banks in a program's *total*.
 
         *counted* (GB/s) has no reads that stores may cause.
         """
@@ -303,9 +303,9 @@ class _Host:
     def _twins(
         self, parts: Mapping[str, Sequence[_Measured]], name: str
     ) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
-        """Yield how each of equal parts compares with the others, in what all were measured in.
+        """Yield how each of equal parts compares with the others, in the cases that all have.
 
-        Links of equal distance may differ by nature, as some share what connects them. Each is compared with the
+        Links of equal distance may differ by nature, as some share a connection. Each is compared with the
         *slowest* other one, and other parts with the median.
         """
         for kind in ("bandwidth", "latency"):
@@ -334,7 +334,7 @@ class _Host:
                 yield stated, [m for way in shared for m in of_part[way]]
 
     def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
-        """Yield whether each cache is faster than what is behind it, the last one clearly."""
+        """Yield whether each cache is faster than the level behind it, the last one clearly."""
         recorded = re.findall(r"L(\d+) ([^,]+)", self._settings.get(CACHES, ""))
         sizes = sorted({(parse_bytes(size), int(level)) for level, size in recorded})
         sizes = sizes or sorted({(c.size_bytes, c.level) for c in self._facts.caches} if self._facts else ())

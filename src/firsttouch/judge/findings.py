@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The findings of a fleet: one table with a row per host and case, which every page and every export reads.
 
-A row has the value that was measured, what is expected and its limits, all in the unit of its case, and the
-verdict with its evidence. Sentences are composed only for the hosts that are asked for (:meth:`Findings.of`).
+A row has the measured value, the expected one and its limits, all in the unit of its case, and the
+verdict with its evidence. Sentences are composed only for the requested hosts (:meth:`Findings.of`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Findings(Struct, frozen=True, dict=True):
     #: Lines about hosts that changed together, and groups of hosts.
     updates: list[str] = field(default_factory=list)
     divided: list[Divided] = field(default_factory=list)
-    #: By the number of the host, what its parts should reach; none of a large fleet.
+    #: By the number of the host, the levels that its parts should reach; none of a large fleet.
     expected: dict[int, tuple[Expectation, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -135,7 +135,7 @@ class Findings(Struct, frozen=True, dict=True):
         ``n``, ``sessions``  the number of these repetitions and of their sessions
         ``newest``           the time of the newest repetition (ms since 1970, 0: unknown)
         ``by``, ``word``     the numbers of what decided and of the verdict
-        ``expected``         what the reference that decided expects (NaN: none decided)
+        ``expected``         the value that the deciding reference expects (NaN: none decided)
         ``minimum``          its lower limit, and ``maximum`` its upper one (NaN: none)
         ``change``           ``value`` relative to ``expected``, less 1 (NaN: not comparable)
         ``loss``             how much worse that is, from 0 (and for a pass) to 1
@@ -317,7 +317,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def _worst(self) -> NDArray[np.intp]:
-        """The worst verdict of each host's metrics and of what the comparison sees, as a number."""
+        """The worst verdict of each host's metrics and of the comparison's coverage, as a number."""
         is_present = self.counts[:, : len(ORDER)] > 0
         last = len(ORDER) - 1 - np.argmax(is_present[:, ::-1], axis=1)
         worst = np.where(is_present.any(axis=1), last, UNDECIDED)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges samples by a system's references, by the fleet, and by each host's own best level.
 
-Three questions are kept apart: is a part of a host below what was promised (the system's references), is it
+Three questions are kept apart: is a part of a host below its promised level (the system's references), is it
 unlike its siblings, and is it unlike itself in its best stable period (:mod:`firsttouch.judge.part_judge`)? A host
 fails if one of them is certain. Counts, wrong answers and other exact values decide at once.
 """
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 #: The comparisons that the questions of a part make, in words, by their numbers; and the one of references.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
-#: In larger fleets, the siblings of a host show more than what processors of its model reach, and 7 ms of each
+#: In larger fleets, the siblings of a host show more than processors of its model do, and 7 ms of each
 #: host for that (800 cases) would be more than the rest of its verdict.
 MOST_EXPECTED = 64
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
@@ -105,7 +105,7 @@ def judged(
 
 
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
-    """Fill in what the parts of each host should reach. One that is low or impossible fails none."""
+    """Fill in the level that parts of each host should reach. A low or impossible one never fails a host."""
     samples, configurations = findings.samples, findings.newest_configurations
     # The facts of the system local were drafted from a host that reads the records.
     facts = None if findings.system.name == LOCAL else findings.system.facts
@@ -127,7 +127,7 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
 
 
 def explain(findings: Findings, host: int) -> list[PartFinding]:
-    """Return what each question says about each part of a host (a number), good ones included."""
+    """Return the answer of each question about each part of a host (a number), good ones included."""
     answers: dict[tuple[str, str, str], PartFinding] = {}
     for judged in findings.fleet.series:
         for question, answer in zip(_COMPARED_WITH, judged.answers, strict=True):
@@ -187,7 +187,7 @@ class _Judging:
         if (reference := system or fact) is not None:
             bad, good = out_of_limits(values, case.better, reference)
             bad, good = bad & judged, good & judged & bool(reference.line)
-            # Facts fail a host. That it has what they state makes no host good.
+            # Facts fail a host. A host that agrees with them is not good for that.
             decides = judged & ((words == PASS) | bad) if system else bad
             by[decides], words[decides] = SYSTEM, PASS
             words[bad], words[good & ~bad] = FAIL, np.maximum(words[good & ~bad], SUSPECT)
@@ -349,7 +349,7 @@ class _Judging:
         self._findings.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
 
     def _together(self, judged: Judged, excess: Floats, errors: Floats) -> None:
-        """Let the metrics of a part fail together that are each below what was promised."""
+        """Let the metrics of a part fail together that are each below their promised level."""
         places = np.searchsorted(self._fleet.cases, judged.series.cases)
         of_part, of_errors = excess[places], errors[places]
         has_reference = np.isfinite(of_part)

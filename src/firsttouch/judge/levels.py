@@ -135,7 +135,7 @@ class SeriesLosses(Struct, frozen=True):
 
     *cases* has a row per case, *loss* is their mean, *variance* comes from the noise of repetitions in it,
     *repetitions* how often the cases were measured (their mean). *spread* is the standard deviation between cases
-    of a host beyond what they all lose, *step* what rounded values cannot tell apart.
+    of a host beyond their common loss, *step* the difference that rounded values cannot tell apart.
     """
 
     cases: NDArray[np.float32]
@@ -231,7 +231,7 @@ class Stretches(Struct, frozen=True):
     """The levels of each host (rows) in its stretches of sessions without a change.
 
     *begin* is the first session of the newest stretch of each host, *size* its number of sessions, and
-    *level* what the host reaches in it (NaN: not measured). *best* is the level of the best earlier stable
+    *level* the host's level in it (NaN: not measured). *best* is the level of the best earlier stable
     stretch (NaN: none), *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is
     the last session before the newest stretch (-1: none). *last* is the newest session alone if it is apart
     from the stretch before. *noise* is the standard deviation of a session for each host, with *freedom*. *starts*

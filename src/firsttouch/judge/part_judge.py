@@ -70,7 +70,7 @@ class Prepared(Struct, frozen=True):
 
     @property
     def adjusted(self) -> Floats:
-        """The level of each host without what updates changed."""
+        """The level of each host without the changes of updates."""
         adjusted = self.timeline.level.copy()
         for update in self.updates:
             # Of one in the newest session, the level has only a part.
@@ -126,8 +126,8 @@ class Fleet(Struct, frozen=True, dict=True):
     """The judged series of a table, and the metrics alone.
 
     *cases* are the numbers of the judged cases, *case_levels* a row for each with the loss of each host now
-    (NaN: not measured) relative to the median host, and *centres* what that one reaches (logarithms). *alone*
-    marks metrics that are bad beyond what their part lost, with *alone_limits*.
+    (NaN: not measured) relative to the median host, and *centres* the level of that one (logarithms). *alone*
+    marks metrics that are bad beyond the loss of their part, with *alone_limits*.
     """
 
     table: SamplesTable
@@ -165,7 +165,7 @@ class Fleet(Struct, frozen=True, dict=True):
 
 
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
-    """Return what the parts of all hosts say, by the *cases* with these numbers (one direction is better)."""
+    """Return the answers of the parts of all hosts, by the *cases* with these numbers (one direction is good)."""
     sessions = Sessions.of(table)
     numbers = np.array(sorted(cases), dtype=np.int64)
     all_series = series({number: table.cases[number] for number in cases})
@@ -269,7 +269,7 @@ def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
 
 
 def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Sessions) -> Prepared:
-    """Return what was prepared without updates of a few places: an update changes most *others*, too."""
+    """Return the prepared levels without updates of a few places: an update changes most *others*, too."""
     kept = []
     for update in prepared.updates:
         times = sessions.time[[update.begin, update.end]]
@@ -439,7 +439,7 @@ def _intermittent(
 
 
 def _may_explain(cause: Series, effect: Series) -> bool:
-    """Return whether what one part lost makes another lose as much."""
+    """Return whether the loss of one part makes another lose as much."""
     (name, place), at = (effect.part.name, effect.part.place), cause.part.place
     if cause.part.name == "clock":
         is_slowed = effect.kind in {"latency", "slowest accesses", "bandwidth"} and name != "clock"
@@ -449,7 +449,7 @@ def _may_explain(cause: Series, effect: Series) -> bool:
 
 
 def _explain(judged: Sequence[Judged]) -> None:
-    """Let a part be good if what another part lost explains its loss.
+    """Let a part be good if the loss of another part explains its loss.
 
     Links end at the memory of a bank, caches and memory's latency follow the clock, and all parts of a name
     together are named only if no single one is.
@@ -472,7 +472,7 @@ def _explain(judged: Sequence[Judged]) -> None:
 
 
 def _judge_alone(fleet: Fleet) -> None:
-    """Judge metrics alone, after what their parts lost is taken off."""
+    """Judge metrics alone, after the losses of their parts are removed."""
     numbers, case_levels = fleet.cases, fleet.case_levels
     for place, number in enumerate(numbers.tolist()):
         judged = fleet.series_of[number]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learns from hosts what share of the theoretical bandwidth reads reach on their processors."""
+"""Learns from hosts the share of the theoretical bandwidth that reads reach on their processors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LESS = SHARE_TOLERANCES["model"]
 
 
 class LearntProcessor(Struct, frozen=True):
-    """A *family* with one model, and what was learnt in one line."""
+    """A *family* with one model, and the new knowledge in one line."""
 
     family: Family
     text: str
@@ -39,7 +39,7 @@ class LearntProcessor(Struct, frozen=True):
 def learnt(
     fleets: Sequence[Findings], configurations: Mapping[str, Configuration], *, loss: float
 ) -> tuple[LearntProcessor, dict[str, str]]:
-    """Return what reads reach on the processor of hosts, and why some of them were left out.
+    """Return the share that reads reach on the processor of hosts, and why some of them were left out.
 
     A host is used if its modules were read and no other part of it is low. From four hosts on, their spread gives
     the tolerance, which is *loss* (a fraction) or more. Raises BadInput for no host, or several processors.

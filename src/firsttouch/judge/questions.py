@@ -138,7 +138,7 @@ class TwoGroups(Struct, frozen=True):
 def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     """Return the two groups that hosts form, None if no gap between them is clear.
 
-    *deviation* is what metrics of one host differ by: a group is not narrower than that.
+    *deviation* is the difference of metrics of one host: a group is not narrower than that.
     """
     count = len(levels)
     ordered = np.sort(levels)
@@ -224,7 +224,7 @@ def compared_with_itself(  # noqa: PLR0917
     *,
     fleet: bool,
 ) -> Answer:
-    """Return how much each host lost since its best stable period, beyond what hosts lost together with it."""
+    """Return how much each host lost since its best stable period, beyond the loss of hosts together with it."""
     answer = Answer.none(len(timeline.size))
     places = np.flatnonzero(np.isfinite(timeline.best) & (timeline.size >= BAD_SESSIONS))
     if not len(places):
@@ -267,7 +267,7 @@ def _window(timeline: Stretches, sessions: Sessions, host: int) -> tuple[int, ..
 
 
 def _changes_since(window: tuple[int, ...], sessions: Sessions, loss: Floats) -> Floats:
-    """Return what each host lost from the best period of a *window* to its newest one (NaN: unknown)."""
+    """Return the loss of each host from the best period of a *window* to its newest one (NaN: unknown)."""
     halves, usable = sessions.time / (sessions.interval / 2), np.isfinite(loss)
     begin, end, now = window
     is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)

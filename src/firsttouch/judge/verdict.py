@@ -26,7 +26,7 @@ Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
 Answer = Literal["as expected", "low", "impossible", "unknown"]
 #: The answers that make a host suspect, the worse one first.
 SUSPECTED: Sequence[Answer] = ("low", "impossible")
-#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but
+#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond the spread of good hosts, but
 #: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 #: Verdict -> exit status of a command and of a job.
@@ -74,10 +74,10 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
 class PartFinding(Struct, frozen=True):
     """The answer of one question about a part of a host, by its metrics of one *kind*.
 
-    *loss* is what the part lost compared with *question* (its siblings, its own level, what was promised), *limit*
-    the loss beyond which a good host is not, and *sight* the smallest loss that would have been seen (logarithms).
+    *loss* is the loss against *question* (its siblings, its own level, the promise), *limit* the largest loss of a
+    good host, and *sight* the smallest loss that would have been seen (logarithms).
     It rests on *sessions* and *repetitions* (0: unknown), and began at *since* (a date; "": unknown). *note* says
-    what else the word rests on.
+    further grounds of the word.
     """
 
     part: str
@@ -122,8 +122,8 @@ class PartFinding(Struct, frozen=True):
 class Expectation(Struct, frozen=True):
     """The level that a *part* should reach in one *kind* of metric, and *reaches*, in *unit* (NaN: unknown).
 
-    Beyond *limit* it is low. *basis* says what this rests on, *needs* what would make an unknown one known, and
-    *theory* what the modules allow (NaN: they are not known).
+    Beyond *limit* it is low. *basis* says what this rests on, *needs* names facts that are missing, and
+    *theory* is the level that the modules allow (NaN: they are not known).
     """
 
     part: str
@@ -323,7 +323,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
 
     @property
     def is_judged(self) -> bool:
-        """Whether anything else than what its parts should reach was judged."""
+        """Whether anything but the expected level of its parts was judged."""
         return bool(self.findings) or any(part.question != EXPECTED for part in self.parts)
 
     @cached_property
@@ -365,7 +365,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
         """Return why the host does not pass in one short line, for Slurm's ``reason=`` and for lists.
 
         It is the worst and surest finding, and for a fail the name of the possible cause; or else why the host is
-        undecided or what is missing; an empty string if it passes.
+        undecided or the missing results; an empty string if it passes.
         """
         if self.verdict == "pass":
             return ""
@@ -428,7 +428,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
 
 
 def blind_text(blind: Mapping[str, float]) -> str:
-    """Return which losses of the *blind* parts would not be seen, and what would help."""
+    """Return which losses of the *blind* parts would not be seen, and the remedy."""
     losses = [(loss, "{} ({})".format(*part.rsplit(", ", 1))) for part, loss in blind.items()]
     unseen = [part for loss, part in losses if loss >= 1]
     seen = sorted(((loss, part) for loss, part in losses if loss < 1), reverse=True)
@@ -450,7 +450,7 @@ def worse(change: Change, better: str) -> Change:
 
 
 def compared(value: float, repetitions: int, reference: Reference, whose: str) -> str:
-    """Return a value with what is expected: ``23.3 GB/s, 24.8 % below the fleet (31.1), 6 repetitions``."""
+    """Return a value with its expectation: ``23.3 GB/s, 24.8 % below the fleet (31.1), 6 repetitions``."""
     if reference.value:
         change = value / reference.value - 1
         difference = f"{percent(abs(change))} {'below' if change < 0 else 'above'} {whose}"

@@ -25,7 +25,7 @@ class AppendLog(Generic[T]):
     """The lines of *file* as values.
 
     *parse* returns the value of a line's JSON and raises ValueError or TypeError for anything else. *problem*
-    returns what is wrong, and what follows from it, by that error.
+    returns the defect, and its consequence, by that error.
     """
 
     def __init__(self, file: Path, parse: Callable[[Any], T], problem: Callable[[Exception], str]) -> None:

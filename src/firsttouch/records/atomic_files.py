@@ -268,7 +268,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     """Raise BadInput if an output is also an input or is named twice, also through links and descriptors.
 
     An input folder stands for the record files below it, an output folder for everything below it. Files that are
-    open for reading in what this process inherited are inputs too. The standard output, where commands print what
+    open for reading in inherited descriptors are inputs too. The standard output, where commands print what
     they did, is an output. Devices and pipes may be both.
     """
     outputs = list(outputs)
@@ -348,7 +348,7 @@ def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         with suppress(OSError):  # an error of closing a folder, which shutil does not ignore
             shutil.rmtree(path, ignore_errors=True)
-    elif os.path.lexists(path):  # a read-only file system refuses to delete what is not there, too
+    elif os.path.lexists(path):  # a read-only file system refuses to delete absent files, too
         path.unlink(missing_ok=True)
 
 

@@ -24,7 +24,7 @@ CheckKind = Literal["read", "measured", "aligner"]
 #: The form of a parameter that a figure needs: a number from 1, a share up to 1, NUMA nodes (one or a list), text.
 ParameterForm = Literal["number", "share", "nodes", "text"]
 
-#: The key of what all checks share.
+#: The key of the definitions that all checks share.
 _ALL = "*"
 #: The unit of a record.
 Unit = Annotated[
@@ -79,7 +79,7 @@ class Check(FileTable, frozen=True):
     kind: CheckKind = "measured"
     #: Whether its counts hold for an emulated host, too.
     emulated_counts: bool = False
-    #: The part that its cases show, by what they measure: core and cache (latencies), local, remote, loaded, any.
+    #: The part that its cases show, by their kind: core and cache (latencies), local, remote, loaded, any.
     shows: Mapping[str, str] = field(default_factory=dict)
     #: Whether its values follow the clock of the cores and of their caches, and not memory.
     follows_clock: bool = False
@@ -119,7 +119,7 @@ class Common(FileTable, frozen=True):
 
 
 class Catalogue(Struct, frozen=True):
-    """The checks by name, in the order of a report, and what they share."""
+    """The checks by name, in the order of a report, and the definitions that they share."""
 
     checks: Mapping[str, Check]
     common: Common = Common()
@@ -144,7 +144,7 @@ def _merged(catalogue: Catalogue, added: Catalogue) -> Catalogue:
 
 
 def _extended(check: Check, added: Check) -> Check:
-    """Return a check with what a later file adds: metrics and parameters that it has stay as they are."""
+    """Return a check with the additions of a later file: metrics and parameters that it has stay as they are."""
     drawn = (
         check.drawn or added.drawn
         if isinstance(check.drawn, bool) or isinstance(added.drawn, bool)

@@ -94,7 +94,7 @@ def series(cases: Mapping[int, Case]) -> list[Series]:
 
 
 def kind_of(case: Case) -> str:  # noqa: PLR0911 - a list of rules
-    """Return what a case measures: its class of metrics."""
+    """Return the class of metrics of a case."""
     check = checks().get(case.check)
     if check is not None and check.kind == "aligner":
         return "time"
@@ -115,7 +115,7 @@ def part_of(case: Case) -> Part:
     """Return the part that a case shows."""
     check, parameters = checks().get(case.check), case.parameters
     if check is None or not check.shows:
-        # A check without a role shows what it was measured on.
+        # A check without a role shows the part that it was measured on.
         nodes = _listed(parameters.get("pu_nodes", ()))
         return Part(case.check.replace("_", " "), nodes)
     name, *roles = check.shows.get(_relation(case), check.shows.get("any", case.check)).split()

@@ -4,7 +4,7 @@
 ReFrame 4 writes the names of the columns first, with a row for each variable or with all variables in one row. The
 partition stands for the host where a log does not name hosts. Rows of jobs on several hosts are left out.
 
-ReFrame 4's database of stored sessions (``results.db``, SQLite) repeats what is in the logs: it is read if it is
+ReFrame 4's database of stored sessions (``results.db``, SQLite) repeats the content of the logs: it is read if
 named itself, and not as a part of a folder.
 """
 
@@ -36,7 +36,7 @@ _NOTHING = {"", "null", "None", "nan"}
 
 
 def read(paths: Sequence[Path]) -> tuple[list[Record], list[Unread], int]:
-    """Return the records of logs below *paths*, what cannot be read, and how many values are of several hosts.
+    """Return the records of logs below *paths*, unreadable parts, and how many values are of several hosts.
 
     A path may also be a database of stored sessions.
     """

@@ -358,7 +358,7 @@ def _states(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parts(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return what tells the board and the processors of each host."""
+    """Return the board and the processors of each host, as text."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     configured = frame.filter(

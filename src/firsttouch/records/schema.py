@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = 1
-#: The largest number in a record. Its square is finite, and so is what is computed from it.
+#: The largest number in a record. Its square is finite, and so are the values that are computed from it.
 LARGEST = 1e100
 #: The deepest nesting of parameters.
 _DEEPEST = 20
-#: The fields that name what was measured and where.
+#: The fields that name the measurement and its place.
 NAMES = ("check", "metric", "unit", "host", "system", "partition")
 #: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
 #: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
@@ -216,7 +216,7 @@ def _values(data: object) -> dict[str, Any]:
 
 
 def wrong_value(name: str, value: object) -> str:
-    """Return what is wrong with the *value*, from JSON, of the field *name*, or an empty string."""
+    """Return the defect of the *value*, from JSON, of the field *name*, or an empty string."""
     match name:
         case "samples":
             kind, right = "a list of numbers", _is_list(value, lambda v: type(v) in {int, float})
@@ -247,7 +247,7 @@ def _is_list(value: object, right: Callable[[object], bool]) -> bool:
 
 
 def wrong_json(name: str, text: str) -> str:
-    """Return what is wrong with the JSON *text* of the field *name*, or an empty string."""
+    """Return the defect of the JSON *text* of the field *name*, or an empty string."""
     try:
         return wrong_value(name, json.loads(text))
     except (ValueError, RecursionError) as error:
@@ -480,7 +480,7 @@ _UNKNOWN_TIME = "1970-01-01T00:00:00+00:00"
 
 
 def _times(texts: pl.Series) -> pl.Series:
-    """Return times of records, 1970 for an empty text; raises BadInput for what is not a time."""
+    """Return times of records, 1970 for an empty text; raises BadInput for a text that is not a time."""
     import polars as pl  # noqa: PLC0415 - see columns
 
     times = texts.replace("", _UNKNOWN_TIME).str.to_datetime("%+", time_zone="UTC", time_unit="us", strict=False)

@@ -5,7 +5,7 @@ The files ``sessions-*.parquet`` are a table with a row per session, ``values-*.
 :func:`append` writes a file of each. Files are written atomically and never changed. The values are written
 first: they are stored as soon as the file of the sessions has its name.
 
-A session is identified by its content, and files are named after their sessions. So what is appended twice counts
+A session is identified by its content, and files are named after their sessions. So repeated records are used
 once.
 
 The folder decides whose files are read: files of root, of its owner and of this user, and files of everybody who
@@ -194,7 +194,7 @@ class _Rights:
         """Find the rights in *folder*, which was read because of the rights in the folder *above*, if any."""
         status = folder.stat()
         self._masters: set[int] = {0, status.st_uid}
-        # Whoever may create a folder in a shared one decides about this folder's files, but not what else is read.
+        # Whoever may create a folder in a shared one decides about this folder's files, but not about other files.
         is_given: bool = above is None or above._is_closed or status.st_uid in above._deciders
         self._deciders: set[int] = paths.deciders(folder) if is_given else {0, os.geteuid()}
         self._is_closed: bool = not status.st_mode & 0o022
@@ -564,7 +564,7 @@ class _Judge:
         self._right: set[tuple[str, str]] = set()
 
     def first_fault(self, table: pl.DataFrame) -> tuple[pl.Series, str] | None:
-        """Return which rows are wrong, and what is wrong with the first of these; None if all are right."""
+        """Return which rows are wrong, and the defect of the first of these; None if all are right."""
         wrong = {
             f"column {name} has no value": pl.col(name).is_null() for name in table.columns if name != "samples"
         }

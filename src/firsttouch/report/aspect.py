@@ -46,7 +46,7 @@ class Result(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The line as what a figure shows."""
+        """The line as the sentence of a figure."""
         label = f"{self.label[:1].upper()}{self.label[1:]}"
         return f"{label}: {'; '.join(filter(None, (self.value, self.compared)))}."
 
@@ -63,7 +63,7 @@ FEWEST_DRAWN = 3
 
 
 class Chart(Struct, frozen=True):
-    """A figure before it is drawn: *how* to read it, what it *shows* (sentences) and how it was *measured*.
+    """A figure before it is drawn: *how* to read it, its sentences (*shows*) and how it was *measured*.
 
     *key* is unique among the charts of a host. *panels* are the drawings by their headings; without any, the page
     has a line.
@@ -176,7 +176,7 @@ def way_name(parameters: Mapping[str, Any]) -> str:
     for key, value in parameters.items():
         text = clean(plain(value))
         if key in {"instructions", "stores", "pages"}:
-            # "compiler": the program does not reveal what the compiler chose.
+            # "compiler": the program does not reveal the compiler's choice.
             words.append(f"{key} by the compiler" if text == "compiler" else text and f"{text} {key}")
         else:
             words.append(text if key in _NAMELESS else text and f"{key.replace('_', ' ')} {text}")

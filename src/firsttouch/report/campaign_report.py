@@ -114,7 +114,7 @@ def undecided_hosts(collected: Collected, most: int) -> list[str]:
 
 
 def problems(campaign_state: State) -> list[Problem]:
-    """Return what is missing and skipped; steps that a host skipped for one reason are one problem."""
+    """Return missing and skipped steps; steps that a host skipped for one reason are one problem."""
     check = {step.name: step.check for step in campaign_state.campaign.steps}
     hosts = f"hosts of {campaign_state.campaign.name}"
 

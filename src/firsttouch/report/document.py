@@ -162,7 +162,7 @@ class Panel(Struct, frozen=True):
 
 
 class Figure(Block, frozen=True):
-    """A figure: *how* to read it, what it *shows* (sentences), how it was *measured*, its panels and numbers."""
+    """A figure: *how* to read it, its sentences (*shows*), how it was *measured*, its panels and numbers."""
 
     name: str
     title: str
@@ -196,8 +196,8 @@ class Listing(Block, frozen=True):
 class Card(Block, frozen=True):
     """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged) and *warnings*.
 
-    *answer* replaces the verdict of a host that is not judged. *lines* say why, what is recommended and
-    what to do next, each after its name. *key* is unique in the page. *facts* state what was measured, and when.
+    *answer* replaces the verdict of a host that is not judged. *lines* say why, and name the recommendation and
+    the next step, each after its name. *key* is unique in the page. *facts* state the measurements and their time.
     """
 
     key: str
@@ -276,7 +276,7 @@ def when_made(stated: str) -> Text:
 
 
 def how_to_read(text: Text) -> Fold:
-    """Return what explains a drawing or a table, folded."""
+    """Return the explanation of a drawing or a table, folded."""
     return Fold("How to read it", [Paragraph(text, "small")])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guideline of a system and an aligner: which scenario to use, what it gains, and every alternative."""
+"""The guideline of a system and an aligner: the scenario to use, its gain, and every alternative."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what reports, verdicts and stores are made of: records, stores, campaigns, and results of ReFrame."""
+"""Reads the inputs of reports, verdicts and stores: records, stores, campaigns, and results of ReFrame."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class Gathered(Struct, frozen=True, dict=True):
         return f"{sum(others.values())} records of {names}" if others else ""
 
     def print_unread(self) -> None:
-        """Print what does not count on standard error; raises BadInput if input is unreadable."""
+        """Print the ignored inputs on standard error; raises BadInput if input is unreadable."""
         self.print_ahead()
         for line in self._alike()[:_MOST_PRINTED]:
             print(f"firsttouch: {line}", file=sys.stderr)

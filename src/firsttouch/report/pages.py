@@ -285,7 +285,7 @@ def _cards(report: _Report) -> list[Card]:
 
 
 def _problems(report: _Report) -> Section:
-    """Return what was not measured, and the invalid records."""
+    """Return the missing measurements, and the invalid records."""
     table, invalid = tables.problem_table(report.problems), _invalid(report)
     blocks: list[Block] = [table or Paragraph("No check failed, was skipped or is invalid.", "good")]
     missing = [
@@ -349,7 +349,7 @@ def _older(view: HostView) -> list[Block]:
 
 
 def _details(view: HostView, references: References | None) -> list[Block]:
-    """Return the folded tables of what no figure shows."""
+    """Return the folded tables of values that no figure shows."""
     of_view = (tables.configuration, tables.others, tables.placements, tables.software)
     shown = filter(None, (tables.references(view, references), *(table(view) for table in of_view)))
     return [Fold(f"{table.caption} ({count(len(table.rows), 'row')})", [table]) for table in shown]

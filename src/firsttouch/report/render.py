@@ -101,7 +101,7 @@ class Summary(Struct, frozen=True):
     cards: Sequence[Card] = ()
 
     def table(self) -> str:
-        """Return the lines for a terminal: one per result, and below them what was not measured."""
+        """Return the lines for a terminal: one per result, and below them the missing measurements."""
         parts, warnings = [], []
         cards = {card.key: card for card in self.cards}
         for view, results in self.hosts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a report: the numbers of the figures, and what no figure shows."""
+"""The tables of a report: the numbers of the figures, and the values that no figure shows."""
 
 from __future__ import annotations
 

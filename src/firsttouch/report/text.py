@@ -20,7 +20,7 @@ SIGNS: Mapping[str, str] = {
     "invalid": "\N{CIRCLED DIVISION SLASH}",
     "fail": "\N{MULTIPLICATION X}",
 }
-#: The sign of what was not measured.
+#: The sign of a value that was not measured.
 NOT_MEASURED = "-"
 
 # Characters that are invalid in XML or unsafe on a terminal: control characters (tabs and newlines become spaces),
@@ -35,7 +35,7 @@ _MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
 
 @functools.lru_cache(maxsize=1 << 14)  # a large fleet has the same names in each row
 def clean(text: str) -> str:
-    """Return *text* on one line, without what is invalid in XML or unsafe on a terminal or in a CI log."""
+    """Return *text* on one line, without characters invalid in XML or unsafe on a terminal or in a CI log."""
     return without_commands(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _BLANKS.sub(" ", text)))
 
 

@@ -156,7 +156,7 @@ def card_of_host(
     is_judged: bool,
     placement: str = "",
 ) -> Card:
-    """Return the card of a host; *problems* are its checks without a result, *placement* what is recommended."""
+    """Return the card of a host; *problems* are its checks without a result, *placement* the recommendation."""
     if verdict is None:
         sentence = "There is nothing to compare with."
     elif not is_judged:
@@ -184,7 +184,7 @@ def card_of_host(
 
 
 def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> list[str]:
-    """Return what a reader must know before using any number of the page."""
+    """Return the warnings that a reader needs before using any number of the page."""
     warnings = []
     records = {id(result.record): result.record for result in render.results(aspects)}
     repeated = [r for r in records.values() if r and r.repetitions > 1]
@@ -206,7 +206,7 @@ def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> 
 
 
 def _facts(view: HostView) -> list[str]:
-    """Return what the host is and when it was measured, each in a few words."""
+    """Return the description of the host and when it was measured, each in a few words."""
     names = view.settings
     model = names.get("cpu.model") or (view.topology.info.get("CPUModel") if view.topology else None)
     facts = [plain(model)] if model else []

@@ -35,7 +35,7 @@ from firsttouch.systems.definition import System, Undescribed, available, from_f
 
 
 class Written(NamedTuple):
-    """A report that was written: its summary, and the inputs of one that leaves out what cannot be read.
+    """A report that was written: its summary, and the inputs of one that leaves out unreadable ones.
 
     *is_worse* is whether a comparison shows a loss.
     """

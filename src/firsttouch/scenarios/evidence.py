@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only judge of what the kernel shows of a placement: where pages lie, by which policy, of which kind.
+"""The only judge of the kernel's view of a placement: where pages lie, by which policy, of which kind.
 
-Each function returns in a few words what is wrong, or an empty string. :mod:`firsttouch.host.pages` reads what is
+Each function returns the defect in a few words, or an empty string. :mod:`firsttouch.host.pages` reads what is
 judged here. Programs, copies of an index, the page cache and RAM stores are judged by one rule. How far
 interleaved pages may be uneven is a number of policies.toml, which the native probe has too (probe/src/memory.c).
 """
@@ -163,7 +163,7 @@ def describe(run: Verified, unverified: str = INVALID) -> str:
 
 
 def in_words(word: str, reason: str, unverified: str = INVALID) -> str:
-    """Return what :func:`describe` does, of the *word* that :func:`state` returned, and the *reason*."""
+    """Return the result of :func:`describe` for the *word* that :func:`state` returned, and the *reason*."""
     return {"verified": "placement verified", "invalid": f"{INVALID}{reason}"}.get(word, f"{unverified}{reason}")
 
 
@@ -174,7 +174,7 @@ def in_words(word: str, reason: str, unverified: str = INVALID) -> str:
 class Coverage(Struct, frozen=True):
     """How much of the memory of a program, or of several together, was sampled (bytes)."""
 
-    #: Anonymous memory whose pages were sampled, and what the program certainly had at its peak.
+    #: Anonymous memory whose pages were sampled, and its certain amount at the program's peak.
     seen: int
     anonymous: int
     #: Resident pages of files, which are counted and not sampled, and all memory at the peak.
@@ -206,7 +206,7 @@ class Coverage(Struct, frozen=True):
         """Return the sampled part of the anonymous memory and of all memory, and how little is ignored.
 
         How many pages of files are resident at the peak is not known, only how many are mapped: the anonymous
-        memory may be larger than what it is at least. All memory is known, but files may be most of it.
+        memory may be larger than its lower limit. All memory is known, but files may be most of it.
         """
         parts = ((self.seen, self.anonymous, LITTLE), (self.seen + self.files, self.peak, LITTLE_OF_ALL))
         return [(seen, peak, self.programs * little) for seen, peak, little in parts]

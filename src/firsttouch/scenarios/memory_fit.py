@@ -23,7 +23,7 @@ IndexUse = Literal["none", "read", "mapped", "loaded"]
 class Need(NamedTuple):
     """Memory (bytes) that one instance needs: its copy of the index and the program's buffers.
 
-    *file_bytes* is the size of the index's files, and *index_use* what the program does with them.
+    *file_bytes* is the size of the index's files, and *index_use* the program's use of them.
     """
 
     index_bytes: int = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory options of memory_options.toml; adding one needs an entry there and no code.
 
-An option covers what a placement does not: the page size, the allocator, and where the pages of an index lie.
-:mod:`firsttouch.scenarios.evidence` compares them with what the kernel shows of a running program.
+An option covers the rest of a placement: the page size, the allocator, and where the pages of an index lie.
+:mod:`firsttouch.scenarios.evidence` compares them with the kernel's view of a running program.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
 
 @contextlib.contextmanager
 def inherit_settings(names: Sequence[str]) -> Iterator[None]:
-    """Set for the block what a program inherits from the process that starts it: no transparent huge pages."""
+    """Set for the block a property that a program inherits from its parent: no transparent huge pages."""
     if not any(option(name).thp_disable for name in names):
         yield
         return

@@ -25,7 +25,7 @@ class Tier(NamedTuple):
 
 
 def tiers(host: Topology) -> tuple[Tier, ...]:
-    """Return the memory tiers of a host, the fastest first, by what hwloc, the kernel and the firmware state.
+    """Return the memory tiers of a host, the fastest first, by statements of hwloc, the kernel and the firmware.
 
     A bank without PUs and of no stated kind belongs to another tier than DRAM if the PUs next to it have other
     memory: to a faster one if the firmware states a bandwidth well above the bandwidth of the others.

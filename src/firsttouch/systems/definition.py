@@ -126,7 +126,7 @@ class System(Struct, frozen=True, dict=True):
         return None
 
     def fact(self, check: str, metric: str) -> Reference | None:
-        """Return what the facts state about a metric, None without a statement or if drafted from this host."""
+        """Return the reference by the facts for a metric, None without one or if drafted from this host."""
         return None if self.path is None else references_module.of_fact(check, metric, self.facts)
 
     @cached_property
@@ -160,7 +160,7 @@ class Undescribed(Struct, frozen=True):
 def mismatch(system: System, host: Topology) -> str:
     """Return in one line how *host* differs from the hosts of *system*, or an empty string if it does not.
 
-    Scenarios and steps are planned from what is compared: the NUMA nodes and PUs that are online, whether or not
+    Scenarios and steps are planned from the compared parts: the NUMA nodes and PUs that are online, whether or not
     this process may use them. A host that differs is of another system, or broken. A campaign that judges still
     measures its topology, so that the host gets a verdict.
     """

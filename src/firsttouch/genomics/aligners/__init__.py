@@ -101,7 +101,7 @@ STDIN = {"stdin": (0,), "interleaved": (0, 1)}
 
 
 def _read(name: str, text: str, file: str) -> tuple[AlignerFile, Mapping[str, Any], dict[str, str]]:
-    """Return an aligner's TOML *text* with what it inherits, its keys, and the name of the file of each table.
+    """Return an aligner's TOML *text* with its inherited keys, its keys, and the name of the file of each table.
 
     Raises BadInput naming *file*, line and fault.
     """
@@ -115,7 +115,7 @@ def _read(name: str, text: str, file: str) -> tuple[AlignerFile, Mapping[str, An
 def _with_base(
     document: documents.ParsedFile, names: tuple[str, ...]
 ) -> tuple[documents.ParsedFile, dict[str, str]]:
-    """Return *document* with what it inherits, and the name of the file that has each table.
+    """Return *document* with its inherited keys, and the name of the file that has each table.
 
     *names* are the files on the way to it, the last one its own.
     """
@@ -140,7 +140,7 @@ def _with_base(
     index = own.get("index", {})
     if isinstance(index, dict) and set(index) <= {"mapped", "loaded"}:
         places.pop("index", None)
-    # The text identifies what has been validated.
+    # The text identifies the validated content.
     whole = replace(document, text=f"{document.text}\0{inherited.text}", data=data)
     return whole, inherited_places | places
 
@@ -258,7 +258,7 @@ class Aligner(Struct, frozen=True):
 
     *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
     program that builds it (empty: the aligner's). *any_names*: it aligns mates
-    whose names differ. *summary* describes what it prints about its alignments on standard
+    whose names differ. *summary* describes its messages about its alignments on standard
     error.
     """
 
@@ -362,7 +362,7 @@ class Aligner(Struct, frozen=True):
 
     @property
     def index_use(self) -> IndexUse:
-        """How the program uses the files of its index, which says what memory instances can share."""
+        """How the program uses the files of its index, and so the memory that instances can share."""
         return "mapped" if self.index_mapped else "loaded" if self.index_loaded else "read"
 
     def mapping_argv(self, argv: Sequence[str], first: int | None = None) -> list[str]:

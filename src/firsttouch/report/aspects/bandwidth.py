@@ -207,7 +207,7 @@ def local_bandwidth(view: HostView) -> Record | None:
 
 
 def _standing(ways: list[Variant]) -> tuple[Variant, Matrix, Pair] | None:
-    """Return the way, matrix and cell that stand for the bandwidth of local memory: triad, or what there is."""
+    """Return the way, matrix and cell that stand for the bandwidth of local memory: triad, or another one."""
     return next(filter(None, (best_local(ways, kernel) for kernel in _STANDS)), None)
 
 

@@ -54,7 +54,7 @@ _NEAREST = " Threads that were measured on several NUMA nodes are drawn for the 
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return what few and many threads get by the first way of measuring, and a chart per way."""
+    """Return the bandwidth of few and many threads by the first way of measuring, and a chart per way."""
     ways = ways_of(view)
     if not ways:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Core-to-core latency: a heat map of the pairs of PUs, and the medians by what the two share."""
+"""Core-to-core latency: a heat map of the pairs of PUs, and the medians by the part that the two share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Pair = tuple[int, int]
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return the medians by what PUs share, and the chart of the pairs."""
+    """Return the medians by the part that PUs share, and the chart of the pairs."""
     medians = sorted(view.select(CHECK, metric=TRANSFER), key=_near_first)
     results = [_result(name, records) for name, records in by_key(medians, _shared).items()]
     banks_of = by_key(filter(_pair, view.select(CHECK, metric=PAIR)), _pair)
@@ -70,14 +70,14 @@ def aspect(view: HostView) -> Aspect:
 
 
 def _near_first(record: Record) -> tuple[int, str, bool]:
-    """Return a key that sorts transfers by what is shared, transfers of a near line first."""
+    """Return a key that sorts transfers by the shared part, transfers of a near line first."""
     ranks, name = list(_SHARED), str(record.parameters.get("shared", ""))
     rank = ranks.index(name) if name in ranks else len(ranks)
     return (rank, _shared(record), record.parameters.get("line") == "far")
 
 
 def _shared(record: Record) -> str:
-    """Return what the PUs of a pair share: ``core``, ``L3 cache``, ``NUMA node``, ``package`` or ``host``."""
+    """Return the part that both PUs share: ``core``, ``L3 cache``, ``NUMA node``, ``package`` or ``host``."""
     name = str(record.parameters.get("shared", ""))
     level = record.parameters.get("cache_level")
     return clean(f"L{level} cache" if name == "cache" and level else _SHARED.get(name, name))

@@ -169,7 +169,7 @@ class Level(Struct, frozen=True):
     seen: bool = True
 
     def why_unseen(self) -> str:
-        """Return what was measured in place of the level."""
+        """Return the quantity that was measured in place of the level."""
         why = "as from memory: the cache is shared with others, or a part of it is reserved"
         return f"{value(self.record)} at {format_bytes(self.size_bytes)}, {why}"
 

@@ -146,7 +146,7 @@ def _columns(labels: Sequence[str], room: float) -> tuple[int, list[float]]:
 
 
 class _Head:
-    """The heading and the legend above a chart; *width* and *height* (px) are what they take."""
+    """The heading and the legend above a chart; *width* and *height* (px) are their size."""
 
     def __init__(self, room: float, heading: str, looks: Mapping[str, Look]) -> None:
         self._lines = wrap(heading, room, _WIDE_AS_BOLD)

@@ -92,7 +92,7 @@ def _row(change: MetricChange, key: str) -> tuple[Entry, ...]:
 
 
 def _needs(changes: Sequence[MetricChange]) -> str:
-    """Return what certain changes would have been, and what would decide undecided ones, of some changes."""
+    """Return how large a change would have been seen, and what some undecided *changes* need."""
     floors = [c.floor for c in changes if c.word not in _DECIDED and math.isfinite(c.floor)]
     seen = [f"would have seen {100 * max(floors):.2g} %"] if floors else []
     needs = list(dict.fromkeys(c.needs for c in changes if c.needs))
@@ -195,7 +195,7 @@ _TITLES = ("What only one of them has", "Hosts that changed unlike the others", 
 class Compared(Struct, frozen=True):
     """The report of a comparison: summary.json (*document*), and its tables.
 
-    *lost* has what only one of the campaigns has, *hosts* the hosts that changed unlike the others, *short* and
+    *lost* has the cases of only one of the campaigns, *hosts* the hosts that changed unlike others, *short* and
     *changes* the metrics.
     """
 
@@ -328,7 +328,7 @@ def _change_entry(change: MetricChange) -> dict[str, Any]:
 
 
 def _lost(comparison: Comparison, names: tuple[str, str]) -> list[tuple[str, str]]:
-    """Return what only one of the campaigns has, hosts first."""
+    """Return the hosts and cases that only one of the campaigns has, hosts first."""
     all_of_one = ((comparison.hosts_of_one, ""), (comparison.cases_of_one, "no host has it in both: "))
     return [
         (item, f"{why}in {there}, not in {other}")

@@ -63,7 +63,7 @@ class Drifted(Struct, frozen=True):
         return [*lines, *([f"and {count(more, 'more group')} of deviating hosts"] if more > 0 else [])]
 
     def divided(self) -> list[str]:
-        """Return what the two groups of a divided fleet differ in."""
+        """Return the settings in which the two groups of a divided fleet differ."""
         return [
             f"the two groups of hosts in {count(len(groups.parts), 'part')} "
             f"differ in {clean('; '.join(settings[:_NAMED])) or 'no setting'}"

@@ -45,7 +45,7 @@ _FEW = 15
 STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
 
 
-#: Sign in a cell -> what it means. A pass has none, so that the others stand out.
+#: Sign in a cell -> its meaning. A pass has none, so that the others stand out.
 MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_MEASURED: "not measured"}
 
 

@@ -65,12 +65,12 @@ class MissingResults(Struct, frozen=True):
 
     @property
     def table(self) -> Table:
-        """The table of what is missing."""
+        """The table of missing results."""
         return Table(f"Missing hosts and results: {len(self.rows)}", ("what", "why"), self.rows, kind="stack")
 
 
 def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -> MissingResults:
-    """Return what is missing: whole hosts first, then steps and checks, then single metrics."""
+    """Return the missing results: whole hosts first, then steps and checks, then single metrics."""
     whole: list[tuple[str, str]] = [(p.host or p.name, p.reason) for p in problems if not p.check and not p.host]
     steps: list[tuple[str, str]] = []
     metrics: list[tuple[str, str]] = []
@@ -252,7 +252,7 @@ _MANY = 1000
 
 
 class _System(Struct, frozen=True):
-    """The hosts of a system: the *worst* in detail, what changed, and their configurations."""
+    """The hosts of a system: the *worst* in detail, the changes, and their configurations."""
 
     ranks: Ranks
     worst: Sequence[HostVerdict]

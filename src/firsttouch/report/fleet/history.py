@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section about history: a table of what changed when."""
+"""The section about history: a table of changes and their times."""
 
 from __future__ import annotations
 
