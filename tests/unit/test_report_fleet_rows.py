@@ -52,6 +52,6 @@ class TestChanges:
         assert f"; {example} n1: copy {says}." in comparison._unlike(result)
 
     def test_an_undecided_change_says_what_would_decide_it(self):
-        undecided = replace(change("undecided", 0.05, -0.1, 0.2), needs="12 hosts")
+        undecided = replace(change("undecided", 0.05, -0.1, 0.2), needs="12 hosts", floor=6.604)
         (row,) = comparison.change_table([undecided]).texts
-        assert (row[1], row[5]) == ("undecided: needs 12 hosts", "-10.0 % to +20.0 %")
+        assert (row[1], row[5]) == ("undecided: would have seen 660.4 %; needs 12 hosts", "-10.0 % to +20.0 %")

@@ -46,7 +46,7 @@ from firsttouch.report.document import (
     when_made,
 )
 from firsttouch.report.text import anchors, clean, count, list_names
-from firsttouch.units import quantity, signed_percent, text_range
+from firsttouch.units import percent, quantity, signed_percent, text_range
 
 # ----------------------------------------------------------------------
 # Changes as tables.
@@ -94,7 +94,7 @@ def _row(change: MetricChange, key: str) -> tuple[Entry, ...]:
 def _needs(changes: Sequence[MetricChange]) -> str:
     """Return how large a change would have been seen, and what some undecided *changes* need."""
     floors = [c.floor for c in changes if c.word not in _DECIDED and math.isfinite(c.floor)]
-    seen = [f"would have seen {100 * max(floors):.2g} %"] if floors else []
+    seen = [f"would have seen {percent(max(floors))}"] if floors else []
     needs = list(dict.fromkeys(c.needs for c in changes if c.needs))
     return "; ".join([*seen, *([f"needs {list_names(needs, most=2)}"] if needs else [])])
 
