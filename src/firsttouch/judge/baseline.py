@@ -130,7 +130,7 @@ def _reached(
     if not len(hosts):
         return "its values are not above 0"
     if len(hosts) < FEWEST_HOSTS:
-        return f"{len(hosts)} hosts have it, {FEWEST_HOSTS} are needed"
+        return f"measured on {len(hosts)} host{'s' * (len(hosts) > 1)}, {FEWEST_HOSTS} are needed"
     level, part = of_fleet[hosts], fleet.series_of[int(fleet.cases[places[0]])]
     prior = math.hypot(part.spread, part.deviation)
     groups = questions.two_groups(level, prior)
