@@ -149,7 +149,7 @@ CASES = [
             f"append of wrong samples: {value}",
             ["store", "append", "to", "st"],
             2,
-            f"{NAMES['values']}: samples are not finite",
+            f"{NAMES['values']}: samples hold no number, or one that is not finite or too large",
             poisoned("values", {"samples": pl.lit(value, pl.List(pl.Float64))}),
         )
         for value in ([], [None, 1.0], [float("nan")], [1e300])

@@ -41,9 +41,9 @@ def test_derived_figures():
     assert measured.time.endswith("+00:00")
 
 
-@pytest.mark.parametrize("samples", [(), (math.nan,), (1.0, math.inf), (-math.inf,)])
+@pytest.mark.parametrize("samples", [(), (math.nan,), (1.0, math.inf), (-math.inf,), (1e308,)])
 def test_no_record_without_a_finite_sample(samples):
-    with pytest.raises(BadInput, match=r"latency/random_latency.*not finite"):
+    with pytest.raises(BadInput, match=r"latency/random_latency.*not finite or too large"):
         record(samples=samples)
 
 

@@ -83,7 +83,7 @@ class Record(Struct, frozen=True):
         """Raise BadInput without samples, or if one is not finite or a negative amount."""
         wrong = ""
         if not self.samples or not all(abs(s) <= LARGEST for s in self.samples):
-            wrong = "are not finite numbers"
+            wrong = "hold no number, or one that is not finite or too large"
         elif min(self.samples) < 0 and never_negative(self.unit):
             wrong = f"are negative, in {self.unit}"
         else:

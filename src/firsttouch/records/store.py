@@ -571,15 +571,15 @@ class _Judge:
         if "value" in table.columns:
             amounts = [unit for unit in table["unit"].unique() if unit and schema.never_negative(unit)]
             wrong |= {
-                "the value is not a finite number": ~(pl.col("value").abs() <= schema.LARGEST),
+                "the value is not finite or too large": ~(pl.col("value").abs() <= schema.LARGEST),
                 "the value is negative": pl.col("unit").is_in(amounts) & (pl.col("value") < 0),
             }
         if "samples" in table.columns:
             samples = pl.col("samples")
             amiss = pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST)
-            wrong["samples are not finite numbers"] = (samples.list.len() == 0) | samples.list.eval(
-                amiss
-            ).list.any()
+            wrong["samples hold no number, or one that is not finite or too large"] = (
+                samples.list.len() == 0
+            ) | samples.list.eval(amiss).list.any()
         for name in {"time", "end"} & {*table.columns}:
             wrong[f"column {name} is of no year from 1 to 9999"] = ~pl.col(name).is_between(*_YEARS)
         for name in table.columns:
