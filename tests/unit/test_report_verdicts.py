@@ -57,7 +57,8 @@ def expectation(part, answer, kind="latency"):
 @pytest.mark.parametrize(
     ("parts", "advice"),
     [
-        (("link from NUMA 0 to bank 1", "caches of NUMA 0", "caches of NUMA 1"), "Measure it again."),
+        (("clock of NUMA 0", "caches of NUMA 0", "caches of NUMA 1"), "Measure it again."),
+        (("link from NUMA 0 to bank 1", "caches of NUMA 0", "caches of NUMA 1"), "link speed and width."),
         (("link from NUMA 0 to bank 1", "caches of NUMA 0", "memory of bank 1"), "memory modules and firmware."),
         (
             ("link from NUMA 0 to bank 1", "modules of package 0", "caches of NUMA 1"),

@@ -109,8 +109,9 @@ _NEXT: Mapping[Word, Text] = {
     "undecided": ["Measure it again, or give it references: ", Span("firsttouch baseline", "code"), "."],
     "pass": "Nothing is to be done.",
 }
-#: The next step for a low part.
-_AGAIN, _MODULES = "Measure it again", "; if it stays low, look at its memory modules and firmware"
+#: What to look at if a part stays low, by the first word of its name.
+_MODULES, _LINKS = "its memory modules and firmware", "the firmware's settings of link speed and width"
+_LOOK_AT = {"memory": _MODULES, "modules": _MODULES, "link": _LINKS, "links": _LINKS}
 
 
 def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
@@ -120,7 +121,8 @@ def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
         return "Measure what is missing." if missing else _NEXT[verdict.verdict]
     if answer(verdict.expected) == "low":
         low = {e.part.split()[0] for e in verdict.expected if e.answer == "low"}
-        return f"{_AGAIN}{_MODULES * bool(low & {'memory', 'modules'})}."
+        places = [f"; if it stays low, look at {place}" for name, place in _LOOK_AT.items() if name in low]
+        return f"Measure it again{''.join(places[:1])}."
     first = deciding(verdict.expected)
     if first is None:
         return ["Measure both: ", Span("firsttouch characterize", "code"), "."]
