@@ -554,10 +554,12 @@ class TestReplaced:
             assert verdict.verdict == "pass"
             assert "another board or other processors since a time between 2026-02-1" in verdict.line()
         file = tmp_path / "replaced.jsonl"
-        arguments = ("n0", "--system", "s", "--records", file, "--reason", "new board")
-        assert run_cli("fleet", "replaced", *arguments).status == 0
+        arguments = ("fleet", "replaced", "n0", "--records", file, "--reason", "new board", "--system")
+        assert run_cli(*arguments, "no-such-system").status == 2
+        done = run_cli(*arguments, "amd-rome")
+        assert (done.status, "n0 does not fit `hostnames` of the system amd-rome" in done.err) == (0, True)
         (written,) = read(file)
-        assert (written.host, written.system, written.metric) == ("n0", "s", "replaced")
+        assert (written.host, written.system, written.metric) == ("n0", "amd-rome", "replaced")
         assert written.parameters == stated.parameters
 
 

@@ -219,7 +219,10 @@ def note_replacement(args: argparse.Namespace) -> int:
     """Append the record that ends the use of a host's earlier measurements."""
     from firsttouch.records.samples_table import REPLACED  # noqa: PLC0415 - imports numpy
     from firsttouch.records.schema import Record, append  # noqa: PLC0415
+    from firsttouch.systems.definition import load  # noqa: PLC0415
 
+    if strangers := load(args.system).strangers([args.host]):
+        say(f"firsttouch: {strangers}")
     record = Record(
         *("configuration", REPLACED, "1", "neither", (1.0,)),
         parameters={"reason": args.reason},
