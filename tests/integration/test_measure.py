@@ -135,16 +135,6 @@ def test_stores_by_instruction_set(measure):
         assert gain.samples == pytest.approx([s / r for s, r in zip(streaming, regular, strict=True)])
 
 
-@pytest.mark.skipif(len(HOST.allowed_pus) < 2, reason="needs two PUs")
-def test_core_to_core(measure):
-    *pairs, transfer = (r for r in checked(*measure("core-to-core")) if r.unit == "ns")
-    (pair,) = pairs
-    assert len(set(pair.parameters["pus"])) == 2
-    assert (pair.check, pair.parameters["pairs"], pair.parameters["bank"]) == ("core_to_core", 1, BANK)
-    assert (transfer.metric, transfer.samples) == ("transfer_latency", pair.samples)
-    assert transfer.parameters["shared"] == pair.parameters["shared"]
-
-
 @pytest.mark.parametrize("program", ["firsttouch-probe", "likwid-bench"])
 def test_contention(measure, program):
     if program == "likwid-bench" and shutil.which("likwid-bench") is None:
@@ -164,23 +154,6 @@ def test_contention(measure, program):
             assert set(seen["pus"]) <= set(asked["pus"])
             assert seen["policy"].startswith("bind:")
             assert set(seen["pages"]) == {str(BANK)}
-
-
-@pytest.mark.skipif(len(HOST.usable_pus(NODE)) < 2, reason="needs two PUs of a NUMA node")
-def test_loaded_latency(measure):
-    """Each curve ends with its three figures, which have a sample for each repetition."""
-    records = checked(*measure("loaded-latency", f"--pu-nodes={NODE}", environment={"FIRSTTOUCH_EFFORT": "smoke"}))
-    assert {(r.check, r.parameters["read_share"], r.parameters["load"]) for r in records} == {
-        ("loaded_latency", 1, "local")
-    }
-    *points, unloaded, saturation, peak = records
-    figures = ["unloaded_latency", "saturation_bandwidth", "peak_bandwidth"]
-    assert [r.metric for r in (unloaded, saturation, peak)] == figures
-    assert unloaded.samples == points[0].samples
-    assert saturation.value <= peak.value
-    assert {"rate", *unloaded.parameters} == points[0].parameters.keys()
-    assert {r.repetitions for r in records} == {3}
-    assert peak.placement_found == points[0].placement_found
 
 
 @pytest.mark.parametrize(

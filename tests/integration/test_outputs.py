@@ -56,19 +56,6 @@ def test_interleaved_pairs(pairs, expected, tmp_path, instances):
     assert alignments(out.read_text().splitlines()) == alignments(expected)
 
 
-def test_sorted(pairs, expected, tmp_path):
-    prefix, files, _ = pairs
-    output = AlignOutput(tmp_path / "out.bam", "bam", sort=True, index=False, threads=2)
-    launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(2), output, timeout=100)
-    assert list(tmp_path.iterdir()) == [output.path]
-    shown = captured(["samtools", "view", "-h", output.path], check=True).stdout
-    lines = shown.splitlines()
-    assert any(line.startswith("@HD") and "SO:coordinate" in line for line in lines)
-    assert sorted(alignments(lines)) == sorted(alignments(expected))
-    places = [int(line.split("\t")[3]) for line in alignments(lines) if line.split("\t")[2] != "*"]
-    assert places == sorted(places)
-
-
 def test_an_instance_that_hangs(pairs, tmp_path, stand_in, monkeypatch):
     prefix, files, _ = pairs
     bwa = shutil.which("bwa")

@@ -19,21 +19,6 @@ def test_characterize_measures_all_aspects_of_one_host(shimmed: Site) -> None:
     campaign = site.campaign(f"characterize-{job}")
     assert f"results: {campaign}" in site.slurm.output(job)
     records = schema.collect([campaign / "hosts"])
-    aspects = {
-        "topology",
-        "latency",
-        "bandwidth",
-        "contention",
-        "loaded_latency",
-        "core_to_core",
-        "cores",
-        "tails",
-        "correctness",
-        "locks",
-        "pages",
-        "stores",
-    }
-    assert aspects <= {r.check for r in records}
     assert {(r.host, r.partition, r.status) for r in records} == {("n1", "all", "valid")}
     assert "<svg" in (campaign / "report" / "index.html").read_text()
     assert site.state(campaign.name).whole
