@@ -94,11 +94,6 @@ def test_a_verdict_of_the_future_is_not_fresh(check, tmp_path):
     assert (status, "a clock is wrong" in message) == (1, True)
 
 
-def test_slurms_name_is_found_on_a_host_with_a_domain(check, tmp_path):
-    (tmp_path / socket.gethostname().partition(".")[0]).write_text("fail 1 n1 s it is slow\n")
-    assert check()[0] == 1
-
-
 @pytest.mark.parametrize(
     ("kernel", "slurm"),
     [("N7", "n7"), ("N7.Cluster.Example", "n7"), ("N7.Cluster.Example", "n7.cluster.example"), ("n7.lab", "N7")],
