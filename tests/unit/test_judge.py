@@ -271,6 +271,14 @@ class TestBlind:
         assert {part for v in of_hosts.values() for part in v.blind} >= {"memory of bank 1, bandwidth"}
         assert not any("bank 0" in part for v in of_hosts.values() for part in v.blind)
 
+    def test_a_loss_beyond_the_limit_that_does_not_fail_says_why(self):
+        verdict = verdicts(Model(8, repetitions=1, fault=memory(0.4, bank=0)).records())["n0"]
+        beyond = [part for part in verdict.parts if part.loss > part.limit]
+        assert beyond
+        assert {(part.word, part.note) for part in beyond} <= {
+            (word, "in too few repetitions to fail: measure it again") for word in ("suspect", "undecided")
+        }
+
     @pytest.mark.parametrize("seed", [5, 11])  # another host is somewhat better, too
     def test_a_host_that_is_better_makes_no_other_one_undecided(self, seed):
         records = Model(5, fault=memory(-0.15), nature=0.01, noise=0.01, seed=seed).records()

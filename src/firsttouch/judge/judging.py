@@ -401,6 +401,8 @@ class _Judging:
                 note = _AWAITING if word == SUSPECT else ""
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
+            elif word < FAIL and loss > limit:
+                note = "in too few repetitions to fail: measure it again"
             self._add(judged, host, _COMPARED_WITH[number], loss, limit, word, note)
         for host, (loss, limit, note) in judged.intermittent.items():
             self._add(judged, host, "its other sessions", loss, limit, SUSPECT, note)
