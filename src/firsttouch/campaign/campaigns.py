@@ -98,7 +98,7 @@ class Campaign(Struct, frozen=True, forbid_unknown_fields=True):
     def bridge(self, step: Step) -> Step | None:
         """Return the step of a shared step's aligner in one instance without a policy, with the most threads.
 
-        None: there is none.
+        None: there is no such step.
 
         Times of two hosts are not comparable, because hosts differ. So every host measures this step before it
         takes another step of the aligner. The gain of a scenario is then a ratio within one host: hosts are the

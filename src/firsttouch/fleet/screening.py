@@ -60,7 +60,7 @@ def due(
     """Return which of *hosts* (none: the hosts of the *system* in Slurm, or in the log of verdicts) are due.
 
     With *count*, these are the first ones, however young their verdicts are; without, all that were never
-    measured, are suspected, or have a verdict older than *max_age* (s). Raises BadInput without any.
+    measured, are suspected, or have a verdict older than *max_age* (s). Raises BadInput if no host is due.
     """
     logs, note, left_out = verdict_log.read(clock=clock), "", dict[str, str]()
     states: Mapping[str, slurm.Node] = {}
@@ -102,7 +102,7 @@ def days(seconds: float) -> str:
 def hosts_of(system: System, states: Mapping[str, slurm.Node], logs: Mapping[str, Sequence[Logged]]) -> list[str]:
     """Return the hosts of a system by the *states* of Slurm's hosts; without Slurm, those with a verdict.
 
-    Raises BadInput without any.
+    Raises BadInput without a host.
     """
     if states:
         names = [host for host in states if any(re.match(pattern, host) for pattern in system.hostnames)]

@@ -223,7 +223,7 @@ class FileTarget(Target):
 
 
 class SinkTarget(Target):
-    """A target that writes into a sink; a reader that takes nothing does not keep a run from being stopped."""
+    """A target that writes into a sink; a reader that stops reading does not keep a run from being stopped."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -233,7 +233,7 @@ class SinkTarget(Target):
         self._sink.begin(header)
 
     def send(self, part: ByteRange, stop: StopRequest) -> None:
-        """Write a part; raises Stopped if *stop* is set while the reader of a pipe takes nothing."""
+        """Write a part; raises Stopped if *stop* is set while the reader of a pipe is not reading."""
         if not stat.S_ISFIFO(os.fstat(self._sink.fd).st_mode):
             self._sink.send([part])
             return

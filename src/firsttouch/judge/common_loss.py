@@ -37,7 +37,7 @@ class CommonLoss(Struct, frozen=True):
 
 
 def common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) -> CommonLoss | None:
-    """Return the loss that most hosts share in some bad *groups* of the *table*, None if there is none.
+    """Return the loss that most hosts share in some bad *groups* of the *table*, None without one.
 
     A metric is common if more than half of the hosts that have it are bad in it. A host shares a loss if at least
     half of its bad metrics are common ones with a similar loss: within half of the median of that metric.

@@ -367,7 +367,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def common_loss(self) -> CommonLoss | None:
-        """The loss against the system's references that most hosts share, None if there is none."""
+        """The loss against the system's references that most hosts share, None without one."""
         groups = self._lossy(UNDECIDED)
         groups = groups[self.by[groups] == SYSTEM]
         return common_loss(self.samples, groups, self.losses[groups])

@@ -193,7 +193,7 @@ def answer(expectations: Iterable[Expectation]) -> Answer:
 
 
 def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
-    """Return the expectation that states the :func:`answer` with the widest sight, None if there is none.
+    """Return the expectation that states the :func:`answer` with the widest sight, None without one.
 
     Rates come before ratios.
     """

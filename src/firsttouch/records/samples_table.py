@@ -369,7 +369,7 @@ def _parts(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parameter(path: str) -> pl.Expr:
-    """Return the text at a *path* in the parameters of records, null if there is none."""
+    """Return the text at a *path* in the parameters of records, null without one."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     return pl.col("parameters").cast(pl.String).str.json_path_match(path)

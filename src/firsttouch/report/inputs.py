@@ -331,7 +331,7 @@ def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Jud
 def of_system(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:
     """Return the samples of *system* among *paths*, and print how many records are of others.
 
-    Raises BadInput without any.
+    Raises BadInput if *system* has none.
     """
     gathered = gather(paths, logs=logs)
     samples = gathered.samples(system.name)

@@ -306,7 +306,7 @@ def plan(
     policies: str = "thesis",
     all_memory: bool = False,
 ) -> Plan:
-    """Return the usual scenarios for *topology*: those of the thesis's study, scaled to it.
+    """Return the usual scenarios for *topology*: the scenarios of the thesis's study, scaled to it.
 
     *need* is the memory of one instance. *threads* limits the threads in total (default: all usable PUs).
     *policies* is a group (:data:`~policies.GROUPS`) or a comma-separated list; scenarios of a policy that this

@@ -3,7 +3,7 @@
 
 A module states the check in whose section it appears, ``CHECK``. Its ``aspect(view)`` takes the records of a host
 (:class:`firsttouch.report.model.HostView`) and returns their results, charts and tables, or the reason why there
-are none. :func:`of_check` finds the modules, so that nothing lists them; one whose check is not in the catalogue
+are none. :func:`of_check` finds the modules, so that no list is needed; one whose check is not in the catalogue
 is named on standard error. Shared code of aspects is in :mod:`firsttouch.report.aspect`;
 :mod:`firsttouch.report.render` shows them.
 """
