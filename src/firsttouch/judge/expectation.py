@@ -54,6 +54,7 @@ _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong meas
 _ROUNDING = 1.02
 #: The last level of caches that belong to one core.
 _OF_CORE = 2
+_WITH_READS = "with the lines that regular stores read first"
 #: Bytes that STREAM counts of those that a kernel moves with ordinary stores, which read each line first.
 _COUNTED = {"copy": 2 / 3, "scale": 2 / 3, "add": 3 / 4, "triad": 3 / 4}
 
@@ -197,7 +198,10 @@ class _Host:
         for bank, measured in best.items():
             fastest = max(measured, key=lambda m: m.reads, default=None)
             rates = (fastest.reads, max(m.value for m in measured)) if fastest else (math.nan, math.nan)
-            yield self._bandwidth(f"memory of bank {bank}", *rates), [fastest] if fastest else ()
+            stated = self._bandwidth(f"memory of bank {bank}", *rates)
+            if stated.reaches > rates[1]:
+                stated = replace(stated, basis=f"{stated.basis}, {_WITH_READS}")
+            yield stated, [fastest] if fastest else ()
 
     def _from_ratios(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         links = {place: [m for _, m in of] for place, of in self._links.items()}
