@@ -12,7 +12,7 @@ from tests.factories.clocks import ManualClock
 
 from firsttouch.advice import advice_text, findings, trials
 from firsttouch.advice.costs import candidates, default
-from firsttouch.advice.posterior import prior
+from firsttouch.advice.posterior import Load, Trial, prior
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner
@@ -150,6 +150,20 @@ def test_a_gain_that_may_be_chance_is_not_recommended(host, factor):
     assert tried[f"{alone[0].name}+mimalloc"]
     text = "\n".join(advice_text.lines(document))
     assert ("but that may be chance" in text) == (document["fastest_in_trials"] != alone[0].name)
+
+
+def test_trials_that_hardly_last_longer_than_a_start_show_no_gain():
+    """Two trials of 20 to 70 ms differed by half for two runs of the same work."""
+    planned = plan(load(xml=ONE_BANK)).with_each([("mimalloc",)])
+    expected, usual = prior(candidates(planned.scenarios), 0.1), default(planned.scenarios)
+    fast = next(i for i, s in enumerate(planned.scenarios) if s.options)
+
+    def rival(seconds):
+        own = {fast: seconds, usual: 1.6 * seconds}
+        samples = [[Trial(0.003, own[i])] * 6 if i in own else [] for i in range(len(planned.scenarios))]
+        return trials._Gains(expected, samples, Load()).rival(fast, planned.scenarios, usual)
+
+    assert (rival(0.02), rival(2.0)) == (usual, fast)
 
 
 def test_without_a_second_scenario_nothing_was_compared(host):

@@ -155,10 +155,12 @@ def update(
     trials: Sequence[Sequence[Trial]],
     load: Load,
     noise_prior: tuple[float, float] = (NOISE, NOISE_WORTH),
+    start_sd: float = 0.0,
 ) -> Belief:
     """Return the posterior after *trials*, one sequence per candidate, at least one of them not empty.
 
     *noise_prior* is the relative standard deviation of a trial before any is repeated, and its worth in repeats.
+    The start of a program adds a deviation of *start_sd* seconds to each trial, however short.
 
     With S the tried candidates, z their observed log times of the whole run and V the covariance of these::
 
@@ -173,6 +175,7 @@ def update(
     """
     tried = [i for i, own in enumerate(trials) if own]
     noise = _noise(trials, *noise_prior)
+    noise += [(start_sd / max((t.seconds for t in own), default=np.inf)) ** 2 for own in trials]
     whole = [_whole_run(trials[i], load, float(noise[i])) for i in tried]
     variance = np.log1p([v for _, v, _ in whole])
     shared = np.array([s for _, _, s in whole])

@@ -125,6 +125,8 @@ TRIALS_OF_OPTIONS = 12
 CONFIRMING = 8
 #: The noise of a trial as :func:`update` expects it, when the repeats are to tell whether a gain may be chance.
 CONFIRMED_NOISE = (NOISE, 1.0)
+#: Standard deviation of the seconds that a program takes to start: trials of milliseconds show no gain.
+START_SD = 0.02
 #: A scenario whose placement did not hold this many times in a row is dropped.
 CHANCES = 3
 
@@ -436,8 +438,9 @@ class _Gains:
 
     def __init__(self, prior: Prior, times: Sequence[Sequence[Trial]], load: Load) -> None:
         loads = {max(0.0, load.seconds + z * load.sd) for z in (-Z90, 0.0, Z90)}
-        expected = update(prior, times, Load(load.seconds), CONFIRMED_NOISE)
-        self._beliefs = [expected, *(update(prior, times, Load(seconds), CONFIRMED_NOISE) for seconds in loads)]
+        self._beliefs = [
+            update(prior, times, Load(seconds), CONFIRMED_NOISE, START_SD) for seconds in (load.seconds, *loads)
+        ]
 
     def interval(self, fast: int, slow: int) -> dict[str, float]:
         """Return how many times as fast one scenario is as another, with the 90 % interval."""
