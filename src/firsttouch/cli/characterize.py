@@ -19,7 +19,7 @@ from firsttouch.cli import options
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, Missing, RunFailed, first_of
 from firsttouch.execution import backends, host_lock, progress
-from firsttouch.execution.progress import fit_to_terminal, say
+from firsttouch.execution.progress import say
 from firsttouch.host import topology
 from firsttouch.records import atomic_files, schema
 from firsttouch.systems import draft
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print((final / "summary.json").read_text(encoding="utf-8"), end="")
     else:
-        print(f"{'' if args.quiet else fit_to_terminal(table) + chr(10) * 2}report: {final / 'index.html'}")
+        print(f"{'' if args.quiet else table + chr(10) * 2}report: {final / 'index.html'}")
     return 0 if passed else 1
 
 

@@ -9,7 +9,6 @@ import sys
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
-from firsttouch.execution.progress import fit_to_terminal
 from firsttouch.report import FEW_HOSTS
 from firsttouch.tools import require_report
 
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         json.dump(written.summary.document, sys.stdout, indent=1, sort_keys=True)
         sys.stdout.write("\n")
     else:
-        print(fit_to_terminal(written.summary.table()))
+        print(written.summary.table())
     page = args.output / "index.html"
     print(f"\nreport: {page}", file=sys.stderr if args.json else sys.stdout, flush=True)
     if written.inputs is not None:

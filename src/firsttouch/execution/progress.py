@@ -70,18 +70,15 @@ def columns() -> int | None:
     return (os.get_terminal_size(sys.stdout.fileno()).columns or 80) if is_terminal(sys.stdout) else None
 
 
-def fit_to_terminal(text: str) -> str:
-    """Return *text* with lines cut to fit the terminal if standard output is one; a file gets whole lines."""
+def wrapped(text: str, indent: int) -> str:
+    """Return *text* wrapped at the width of a terminal, with an *indent* of further lines; no word is broken."""
     width = columns()
     if width is None:
         return text
-    return "\n".join(t if len(t) <= width else f"{t[: width - 1].rstrip()}…" for t in text.split("\n"))
-
-
-def wrapped(text: str, indent: int) -> str:
-    """Return *text* wrapped at the width of a terminal, with an *indent* of its further lines."""
-    width = columns()
-    return text if width is None else textwrap.fill(text, width, subsequent_indent=" " * indent)
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.fill(text)
 
 
 def tabular(rows: Sequence[Sequence[object]], header: Sequence[str], form: str = "simple") -> str:

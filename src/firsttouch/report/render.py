@@ -114,10 +114,10 @@ class Summary(Struct, frozen=True):
                     record = result.record
                     spread_of = f", spread {percent(record.spread)}" if record and record.repetitions > 1 else ""
                     stated = filter(None, (f"{result.value}{spread_of}", result.compared))
-                    lines.append(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"))
+                    lines.append(wrapped(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"), _LABEL + 2))
             parts.append("\n".join(lines))
             warnings += [wrapped(clean(f"warning: {text}"), 2) for text in (card.warnings if card else ())]
-        problems = [f"- {clean(f'{p.name}: {p.reason}')}" for p in self.problems[:_NAMED]]
+        problems = [wrapped(f"- {clean(f'{p.name}: {p.reason}')}", 2) for p in self.problems[:_NAMED]]
         problems += [f"and {len(self.problems) - _NAMED} more"] if len(self.problems) > _NAMED else []
         parts.append("\n".join([not_measured(self.problems, self.invalid), *problems, *warnings]))
         return "\n\n".join(parts)
