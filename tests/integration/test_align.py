@@ -194,6 +194,10 @@ def test_a_script_aligns_as_the_command_does(bwa, tmp_path, capfd):
     assert output.stat().st_mode & 0o777 == 0o600
     assert (aligned.sample, aligned.document["files"], aligned.document["command"]) == ("out", [str(output)], argv)
     assert "bwa-mem under 1x2-default: " in capfd.readouterr().err
+    # On standard output, runs of several inputs keep different names.
+    packed = tmp_path / "s7.fq.gz"
+    packed.write_bytes(gzip.compress(Path(argv[-2]).read_bytes()))
+    assert align([*argv[:-2], str(packed)], AlignRequest("1x-default")).sample == "s7"
     broken = tmp_path / "broken.fq"
     broken.write_text("no read")
     with pytest.raises(ProgramFailed, match="bwa"):

@@ -306,7 +306,15 @@ def _align(
         "scratch": memory and memory.to_dict(),
         "lacking": [text for text in (lacking, lacking_memory) if text],
     }
-    return Aligned(document, output.named.stem if output.is_file else command.aligner.name)
+    return Aligned(document, _sample(command, output))
+
+
+def _sample(command: UserCommand, output: AlignOutput) -> str:
+    """Return the name of the output without its suffix; for standard output, the name of the first reads' file."""
+    if output.is_file:
+        return output.named.stem
+    reads = Path(command.lanes[0][0]) if command.lanes else Path()
+    return Path(reads.name.removesuffix(".gz")).stem if reads.is_file() else command.aligner.name
 
 
 def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
