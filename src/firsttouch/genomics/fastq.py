@@ -291,11 +291,14 @@ class FastqParser:
             yield chunk
 
     def _undamaged(self) -> Iterator[FastqBlock]:
-        """Yield the blocks; raises BadInput that names the present record for damaged data."""
+        """Yield the blocks; raises BadInput for damaged data.
+
+        The message names the first record that the decompressor did not print; it keeps some of the good data.
+        """
         try:
             yield from self._blocks
         except Damaged as error:
-            raise BadInput(f"record {self.records + 1}: {error}", file=self.path) from error
+            raise BadInput(f"record {self.records + 1} or later: {error}", file=self.path) from error
 
     def _check(self, data: Bytes, size: int, ends: Ints, *, returns: bool) -> Chunk | None:
         """Check the records whose lines end at *ends*; None: only blank lines are left."""
