@@ -77,7 +77,7 @@ _EXPECTED = re.compile(r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    json_help = "print one JSON document: of any other program as the last line of standard error"
+    json_help = "print one JSON document; any other program has it on standard error, as the last line"
     parser = options.command(subparsers, "run", run, EXAMPLES, DESCRIPTION, json_help=json_help)
     options.add(
         parser,
