@@ -131,9 +131,10 @@ def test_the_launcher_works_on_pus_that_no_instance_uses(few, tmp_path, monkeypa
     packed = [tmp_path / f"{file.name}.gz" for file in files]
     for file, target in zip(files, packed, strict=True):
         target.write_bytes(gzip.compress(file.read_bytes(), 1))
-    output = AlignOutput(tmp_path / "out.bam", "bam", sort=True, index=False)
+    output = AlignOutput(tmp_path / "out.bam", "bam", sort=True)
     result = launch.run(prepare(prefix, packed, BATCH, summed=False), bound, output, timeout=100)
     assert result.reads == 700
+    assert (tmp_path / "out.bam.bai").exists()
     assert result.launcher_seconds > 0
     assert seen
     assert all(pus == allowed - {used} for pus in seen)

@@ -205,7 +205,6 @@ def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> A
         request.output,
         form,
         sort=request.sort,
-        index=False,
         threads=default_threads(scenario.instances * scenario.threads),
     )
     output.check(records=request.records, inputs=files)

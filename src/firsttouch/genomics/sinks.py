@@ -58,14 +58,13 @@ def default_threads(threads: int) -> int:
 class AlignOutput(Struct, frozen=True):
     """Where the output goes: *path* None (or -) is standard output; *form* None is the form of the path's suffix.
 
-    *sort* orders by coordinate and, with *index*, writes the index next to a BAM or CRAM file. CRAM needs the
+    *sort* orders by coordinate and writes the index next to a BAM or CRAM file. CRAM needs the
     FASTA file *reference*. samtools uses *threads* threads.
     """
 
     path: Path | None = None
     form: Form | None = None
     sort: bool = False
-    index: bool = True
     reference: Path | None = None
     threads: int = 1
 
@@ -98,7 +97,7 @@ class AlignOutput(Struct, frozen=True):
     @property
     def is_indexed(self) -> bool:
         """Whether an index is written next to the output."""
-        return self.sort and self.index and self.is_file and self.written_form != "sam"
+        return self.sort and self.is_file and self.written_form != "sam"
 
     @property
     def named(self) -> Path:
