@@ -53,7 +53,7 @@ WRONG = {
 }
 #: Name -> records from which nothing is learnt, and the reason.
 NOTHING_LEARNT = {
-    "few hosts": (lines(3), "3 hosts have it, 4 are needed"),
+    "few hosts": (lines(3), "measured on 3 hosts, 4 are needed"),
     "values of 0": (lines(samples=[0.0], value=0.0), "not above 0"),
     "negative values": (lines(samples=[-1.0], value=-1.0), "not above 0|-1"),
     "invalid repetitions": (lines(status="invalid", reason="x"), "nothing was learnt"),

@@ -74,11 +74,11 @@ PLANNED = [
 
 #: Name, the maker of the root, a pattern of the message; all are refused.
 ROOTS = [
-    ("absent", {}, "with a sys/ folder"),
-    ("loop of links", lambda folder: (folder / "root").symlink_to("root"), "with a sys/ folder"),
-    ("FIFO", lambda folder: os.mkfifo(folder / "root"), "with a sys/ folder"),
-    ("text", {"root": "text"}, "with a sys/ folder"),
-    ("sys is a file", {"root/sys": ""}, "with a sys/ folder"),
+    ("absent", {}, "sys/ folder"),
+    ("loop of links", lambda folder: (folder / "root").symlink_to("root"), "sys/ folder"),
+    ("FIFO", lambda folder: os.mkfifo(folder / "root"), "sys/ folder"),
+    ("text", {"root": "text"}, "sys/ folder"),
+    ("sys is a file", {"root/sys": ""}, "sys/ folder"),
     (
         "only an empty sys",
         {"root/sys/none": ""},

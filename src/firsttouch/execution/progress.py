@@ -95,10 +95,12 @@ def tabular(rows: Sequence[Sequence[object]], header: Sequence[str], form: str =
     while sum(sizes) > room and max(sizes) > _NARROWEST:
         sizes[sizes.index(max(sizes))] -= 1
     heads = [size - 2 for size in sizes]
+    for row in texts:  # further lines are indented: no part of a name begins a line as a verdict does
+        row[0] = textwrap.fill(row[0], sizes[0], subsequent_indent="  ")
     return tabulate(
         *(texts, header, form),
         disable_numparse=True,
-        maxcolwidths=sizes,
+        maxcolwidths=[None, *sizes[1:]],
         maxheadercolwidths=heads,
         colalign=align or None,
     )

@@ -106,7 +106,8 @@ class Summary(Struct, frozen=True):
         cards = {card.key: card for card in self.cards}
         for view, results in self.hosts:
             card = cards.get(card_key(view))
-            lines = [f"{card.heading if card else view.host} (system {view.system}, partition {view.partition})"]
+            heading = card.heading if card else view.host
+            lines = [clean(f"{heading} (system {view.system}, partition {view.partition})")]
             for name, text in card.lines.items() if card else ():
                 lines.append(wrapped(clean(f"{name:<{_LABEL}}  {''.join(spans(text))}"), _LABEL + 2))
             for result in results:
