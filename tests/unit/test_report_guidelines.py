@@ -143,6 +143,13 @@ def test_several_choices_have_one_recommendation_with_its_reason(tmp_path, agree
         assert why in text
 
 
+def test_inputs_without_a_recommendation_do_not_agree_on_one(tmp_path):
+    rates = [run("1x64-default", 500.0, threads=64, rate=True), run("8x8-bound", 900.0, instances=8, rate=True)]
+    guides, page, ticket = choices(tmp_path, [nodes(1.0), SLOW, FAST, *rates])
+    assert [bool(c["withheld"]) for c in guides[0]["choices"]] == [True, True]
+    assert "inputs agree" not in guides[0]["because"] + page + ticket
+
+
 def test_the_input_with_the_most_reads_decides(tmp_path):
     def of_input(dataset, reads, records):
         return [replace(r, parameters={**r.parameters, "dataset": dataset, "reads": reads}) for r in records]

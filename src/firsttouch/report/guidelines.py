@@ -329,8 +329,10 @@ class Guideline(Struct, frozen=True):
 
     @property
     def because(self) -> str:
-        """Why one of several choices is recommended; an empty string if there is only one."""
+        """Why one of several choices is recommended; an empty string if there is only one, or none is."""
         first = self.deciding
+        if first.withheld:
+            return ""
         others = [c for c in self.choices if c.chosen != first.chosen]
         if not others:
             return f"all {len(self.choices)} inputs agree" if len(self.choices) > 1 else ""
