@@ -22,6 +22,7 @@ from factories.processes import started, wait_until
 from firsttouch import AlignRequest, RunRequest, align, cli, run_aligner
 from firsttouch.cli import run_command
 from firsttouch.errors import ProgramFailed
+from firsttouch.execution import pu_claims
 from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.minimizer_index import has_several_parts
@@ -474,6 +475,18 @@ def test_an_input_without_reads_gives_what_the_aligner_gives(placed, bwa, tmp_pa
     done = placed(TWO, "--", *argv)
     assert done.stdout.splitlines()[:-1] == by_hand(*argv).splitlines()[:-1]
     assert b"no reads: bwa-mem runs as it is" in done.stderr
+
+
+@needs_two
+def test_the_scenario_of_few_reads_is_claimed_reported_and_can_be_named(placed, bwa, reads, tmp_path, monkeypatch):
+    """It keeps all threads of the command."""
+    few, claimed, claim = tmp_path / "few.fq", [], pu_claims.claim_pus
+    few.write_bytes(b"".join(records(reads[0])[:2]))
+    monkeypatch.setattr(pu_claims, "claim_pus", lambda s, *rest: (claimed.append(s), claim(s, *rest))[1])
+    argv = ["--json", "-o", tmp_path / "few.sam", "--", *["bwa", "mem", "-v1", "-t2"], bwa[0][-3], few]
+    names = [json.loads(placed(TWO, *argv).stdout)["scenario"]["name"]]
+    names.append(json.loads(placed(*names, *argv).stdout)["scenario"]["name"])
+    assert names == [scenario.name for scenario in claimed] == ["1x2-default"] * 2
 
 
 def test_the_aligners_own_output_is_sam_whatever_its_name(placed, index, reads, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from factories import genomes, summaries
 from firsttouch import cli
 from firsttouch.cli import run_command
+from firsttouch.scenarios.placement import parse_name
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,11 @@ def placed(capfd, monkeypatch):
     """Returns a function that runs a command in so many instances, and returns the lines of standard error."""
 
     def run(instances, words, *options, status=0):
-        monkeypatch.setattr(run_command, "_scenario", lambda *_: genomes.scenario(instances))
+        def scenario(request, *_):
+            name = parse_name(request.scenario)
+            return genomes.scenario(name.instances if name else instances)
+
+        monkeypatch.setattr(run_command, "_scenario", scenario)
         argv = ["run", "--share-host", *map(str, options), "--", *map(str, words)]
         monkeypatch.setattr(sys, "argv", ["firsttouch", *argv])
         capfd.readouterr()

@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from factories.users import OTHER, root_only, shared_folder
+from firsttouch import AlignRequest
+from firsttouch.cli import run_command
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.execution import host_lock, pu_claims
 from firsttouch.host import topology
 from firsttouch.paths import ROOT
+from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import plan
 
 OPTERON = topology.load(xml=ROOT / "docs/examples/opteron.xml")
@@ -149,3 +153,20 @@ def test_a_folder_without_write_access_is_named(monkeypatch, folder):
     (folder / "a file").touch()
     with pytest.raises(BadInput, match="FIRSTTOUCH_LOCK"), claim("2x8-bound"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "fed", "left"),
+    [
+        ("8x8-bound", 8, "8x8-bound"),
+        ("8x8-bound", 7, "4x16-bound"),
+        ("16x4-local+thp", 3, "2x32-local+thp"),
+        ("8x4-interleave", 1, "1x32-interleave"),
+    ],
+)
+def test_a_small_input_gives_up_instances_but_no_threads(monkeypatch, name, fed, left):
+    monkeypatch.setattr(run_command, "_fed_instances", lambda *_: fed)
+    aligner = SimpleNamespace(version=lambda: "", need=lambda _: Need(), index_use="own")
+    command = SimpleNamespace(aligner=aligner, index=None, threads=64, whole="")
+    scenario = plan(OPTERON).scenario(name)
+    assert run_command._fed_scenario(AlignRequest(scenario=name), command, scenario, OPTERON).name == left

@@ -39,7 +39,7 @@ from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.memory_fit import Need
-from firsttouch.scenarios.placement import Scenario, parse_name, plan
+from firsttouch.scenarios.placement import Scenario, name_of, parse_name, plan
 from firsttouch.tools import no_idle_threads
 
 #: Most bytes of compressed reads that are unpacked to see how many there are.
@@ -141,7 +141,7 @@ def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
     host = load()
     if lacking := grant.lacking_pus(command.threads, host):
         say(f"warning: {lacking}")
-    scenario = _scenario(request, command, host)
+    scenario = _fed_scenario(request, command, _scenario(request, command, host), host)
 
     def avoiding(busy: frozenset[int]) -> Scenario:
         free = replace(host, allowed_pus=host.allowed_pus - busy)
@@ -239,6 +239,23 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
     return planned.scenario(_with_threads(wanted, threads))
 
 
+def _fed_scenario(request: AlignRequest, command: UserCommand, scenario: Scenario, host: Topology) -> Scenario:
+    """Return *scenario* with as many instances as get reads and divide it; all of its threads run."""
+    most = _fed_instances(command, scenario) if scenario.instances > 1 else 1
+    if most >= scenario.instances:
+        return scenario
+    count = max(number for number in range(1, most + 1) if scenario.instances % number == 0)
+    total = scenario.instances * scenario.threads
+    name = name_of(count, total // count, scenario.policy) + memory_options.suffix(scenario.options)
+    fewer = scenario.with_instances(count)
+    for usual in (name, f"1x{total}-default") if count == 1 else (name,):
+        with contextlib.suppress(BadInput, CannotHere):
+            fewer = _scenario(replace(request, scenario=usual), command, host)
+            break
+    say(f"{count} of {scenario.instances} instances run, as {fewer.name}: the reads are too few for more")
+    return fewer
+
+
 def _instances(wanted: str, threads: int) -> int:
     """Return the instances of a scenario; raises BadInput if it has more threads than the command asks for."""
     parts = parse_name(wanted)
@@ -267,12 +284,9 @@ def _align(
     decompressed = any(is_for_no_aligner(file) for lane in command.lanes for file in lane)
     wanted = request.progress is not None or decompressed
     divided = scenario.instances > 1 or (wanted and not command.whole)
-    if divided and not _text_bytes([lane[0] for lane in command.lanes], 1):
+    if not (command.whole or _text_bytes([lane[0] for lane in command.lanes], 1)):
         say(f"no reads: {command.aligner.name} runs as it is")
-        divided, scenario = False, replace(scenario, instances=1, placements=scenario.placements[:1])
-    if divided and (count := _fed_instances(command, scenario)) < scenario.instances:
-        say(f"{count} of {scenario.instances} instances run: the reads are too few for more")
-        scenario = scenario.with_instances(count)
+        divided = False
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     with contextlib.ExitStack() as stack:
