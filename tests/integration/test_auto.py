@@ -127,6 +127,7 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_p
     os.mkfifo(fifo)
     for words, reason in [
         ([*bwa, fifo], f"there is no advice for it, and {fifo} can be read only once, so there can be no trials"),
+        ([*bwa, "nosuch.fq"], "there is no file nosuch.fq"),
         ([*bwa, "-"], "there is no advice for it, and - can be read only once"),
         ([*bwa, *small], "too few reads for trials that take 3.0% of the run"),
         (

@@ -156,6 +156,8 @@ class Auto(Struct, frozen=True, dict=True):
         """Return the names of the read files; raises if one can be read only once."""
         names = [name for lane in self.command.lanes for name in lane]
         for name in names:
+            if name != "-" and not Path(name).exists():
+                raise _AsItIs(f"there is no file {name}")
             if name == "-" or not Path(name).is_file():
                 raise _AsItIs(
                     f"there is no advice for it, and {name} can be read only once, so there can be no trials "
