@@ -494,6 +494,13 @@ UNDIVIDED = {
 }
 
 
+def test_a_link_to_an_aligner_is_said_to_be_undivided(tmp_path):
+    link = tmp_path / "mine"
+    link.symlink_to("/opt/bin/bwa-0.7.17")
+    assert re.match(f"{link} .* bwa,", undivided_because([str(link), "mem", "ref", "r.fq"]))
+    assert not undivided_because([str(link), "index", "ref"])
+
+
 @pytest.mark.parametrize("command", UNDIVIDED)
 def test_why_an_aligner_is_not_divided(command, monkeypatch, run_cli):
     words, expected = shlex.split(command), UNDIVIDED[command]

@@ -7,8 +7,10 @@ and parsing all takes longer than the rest of a short run.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -42,18 +44,22 @@ def recognized(words: Sequence[str]) -> tuple[Aligner, int] | None:
 def undivided_because(words: Sequence[str]) -> str:
     """Return why *words*, which call no aligner, are not divided if they run one nevertheless, or an empty string.
 
-    It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17.
+    It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17, or is a link.
     """
+    called = os.path.realpath(shutil.which(words[0]) or words[0]) if words else ""
     if words and words[0].endswith("sh"):  # a script is one word
         words = [part for word in words for part in word.split()]
-    syntaxes = [a.command for a in _with_names(words)[0] if a.command and not a.command.refused]
+    syntaxes = [a.command for a in _with_names([*words, called])[0] if a.command and not a.command.refused]
     for number in range(1, len(words) if syntaxes else 1):
         if any(syntax.length_of_call(words[number : number + _BEGINNING]) for syntax in syntaxes):
             command = f"{shlex.join(words[number : number + 2])} ..."
             return f"{words[0]} runs one process of `{command}`: `firsttouch run -- {command}` divides its reads"
     begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]
     for program, *others in begins:
-        if _unversioned(words[0]) == program and list(words[1 : 1 + len(others)]) == others:
+        if (
+            program in {_unversioned(words[0]), _unversioned(called)}
+            and list(words[1 : 1 + len(others)]) == others
+        ):
             return f"{words[0]} runs as one process; under the name {program}, its reads would be divided"
     return ""
 
