@@ -344,7 +344,7 @@ def _older(view: HostView) -> list[Block]:
     """Return which records tables and figures do not show, if there are any."""
     if not view.superseded:
         return []
-    text = f"Not shown: {count(view.superseded, 'older record')} of the same cases, which verdicts count, too. "
+    text = f"Not shown: {count(view.superseded, 'earlier value')} of the same cases, which verdicts count, too. "
     return [Paragraph(f"{text}The values here are of the newest one; records.parquet has all.", "small")]
 
 
