@@ -275,7 +275,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
             Drill(
                 "banks interleaved by the firmware",
                 {"host": {"numa_nodes": 1}},
-                *("fail", "NUMA nodes", "banks interleaved by the firmware"),
+                *("fail", "NUMA node", "banks interleaved by the firmware"),
                 ("topology.numa_nodes",),
                 also=("fewer NUMA nodes",),
             ),

@@ -13,7 +13,7 @@ from firsttouch.errors import BadInput
 from firsttouch.judge.causes import Symptoms, causes, parse, rules
 from firsttouch.judge.drift import ABSENT, Deviation
 from firsttouch.judge.judging import judge
-from firsttouch.judge.verdict import Finding, PartFinding
+from firsttouch.judge.verdict import Finding, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import checks
 from firsttouch.records.samples_table import loss_state
@@ -287,7 +287,17 @@ def test_a_wrong_file_is_refused_and_that_of_a_site_ignored_with_a_line(
     assert f"this file is ignored: {file}{message}" in capsys.readouterr().err
 
 
-def test_the_cause_of_a_failing_host_comes_first_in_its_evidence():
+def test_a_suspect_part_is_neither_the_evidence_nor_the_cause_of_a_fail():
+    suspected, wrong = part("clock latency", word="suspect"), metric("correctness.wrong_words", bank=1)
+    assert named(symptoms(suspected, metrics=[wrong])) == named(symptoms(metrics=[wrong]))
+    host = HostVerdict("n1", "s", (wrong,), 0, (), parts=(suspected,), causes=("wrong answers: x", "y: z"))
+    assert host.evidence[0] == f"fail: {wrong.text()}"
+    for text in (host.outcome(), host.reason()):
+        assert text.startswith(f"{wrong.text()}; ")
+        assert "possible cause: wrong answers" in text
+
+
+def test_the_cause_of_a_failing_host_follows_the_worst_finding():
     values = {f"n{i}": 40.0 + 0.1 * (i % 3) for i in range(8)} | {"bad": 20.0}
     records = [
         Record(
@@ -302,7 +312,7 @@ def test_the_cause_of_a_failing_host_comes_first_in_its_evidence():
     ]
     verdicts = {v.host: v for v in judge(records, Undescribed("s"))}
     bad = verdicts.pop("bad")
-    assert bad.evidence[0].startswith("possible cause: memory channel missing: memory of bank 0 50")
+    assert bad.evidence[1].startswith("possible cause: memory channel missing: memory of bank 0 50")
     assert bad.reason().endswith("; possible cause: memory channel missing")
     assert {v.causes for v in verdicts.values()} == {()}
 

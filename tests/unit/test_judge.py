@@ -412,7 +412,11 @@ class TestOwnLevel:
     @pytest.mark.parametrize(("repetitions", "word"), [(1, "suspect"), (2, "fail")])
     def test_a_large_loss_fails_in_its_first_session_but_not_by_a_single_repetition(self, repetitions, word):
         of_hosts = verdicts(weeks(9, memory(0.3, since=8), repetitions=repetitions))
-        assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
+        bad = of_hosts.pop("n0")
+        assert (bad.verdict, words(of_hosts)) == (word, {"pass"})
+        if word == "fail":
+            assert all(part.loss > part.limit for part in bad.parts if part.word == "fail")
+            assert "metrics pass" not in bad.line()
 
     def test_two_hosts_that_lose_much_in_the_same_session_may_be_the_first_of_an_update(self):
         of_hosts = verdicts(weeks(9, memory(0.12, (0, 1), since=8)))

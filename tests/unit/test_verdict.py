@@ -120,7 +120,7 @@ def test_facts_fail_a_host_that_lacks_what_they_state_and_make_none_good(tmp_pat
     if expected == "fail":
         has, states = number(value), {"numa_nodes": "1", "pus": "2", "memory": "4 GiB"}[metric]
         of_unit = "" if unit == "1" else f" {unit}"
-        assert verdict.evidence[-1].endswith(f"this host has {has}{of_unit}, s has {states}")
+        assert verdict.evidence[0].endswith(f"this host has {has}{of_unit}, s has {states}")
     # A reference for the metric replaces the fact.
     entry = {"check": "topology", "metric": metric, "value": value if unit == "1" else f"{value} {unit}"}
     system = system_of(tmp_path, {**entry, "source": "order", "tolerance": {"lower": "-1 %"}})

@@ -20,6 +20,7 @@ from firsttouch.judge.drift import ABSENT, Deviation
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import Finding, PartFinding, natural
 from firsttouch.records.cases import by_key
+from firsttouch.records.parts import part_of
 from firsttouch.records.samples_table import loss_state
 from firsttouch.systems.facts import Facts
 from firsttouch.units import percent
@@ -96,6 +97,12 @@ class Symptoms(Struct, frozen=True, dict=True):
         return [part for part in self.parts if part.word in {"suspect", "fail"} and part.loss > 0]
 
     @functools.cached_property
+    def failed(self) -> set[str]:
+        """The parts that fail, or of which a metric fails; not empty if the host fails."""
+        failed = {part_of(f.case).text for f in self.findings if f.verdict == "fail"}
+        return failed | {part.part for part in self.parts if part.word == "fail"}
+
+    @functools.cached_property
     def bad_metrics(self) -> list[Finding]:
         """The metrics that are suspect or fail."""
         return [f for f in self.findings if f.verdict in {"suspect", "fail"}]
@@ -129,10 +136,9 @@ def parse(text: str, file: str) -> list[Rule]:
 def causes(symptoms: Symptoms) -> list[str]:
     """Return the causes whose pattern *symptoms* show, each as ``name: evidence``, the likeliest first."""
     texts: dict[str, str] = {}
-    fails = "fail" in {*(f.verdict for f in symptoms.findings), *(part.word for part in symptoms.parts)}
     for rule in rules():
         # Without a fail, only the configuration is evidence enough.
-        if texts.keys() & {rule.name, *rule.unless} or not (fails or rule.modules):
+        if texts.keys() & {rule.name, *rule.unless} or not (symptoms.failed or rule.modules):
             continue
         if (fields := _fields(rule, symptoms)) is not None:
             texts[rule.name] = f"{rule.name}: {rule.text.format(**dict.fromkeys(_FIELDS, '') | fields)}"
@@ -159,7 +165,8 @@ def _series(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     if not rule.bad:
         return {}
     bad = [part for part in symptoms.bad if _matches(part.series, rule.bad)]
-    if not bad:
+    # Suspect parts are no cause of a fail of others.
+    if not bad or (symptoms.failed and symptoms.failed.isdisjoint(part.part for part in bad)):
         return None
     places = max(symptoms.places.get(part.series, 1) for part in bad)
     is_all = len(bad) >= places or any(part.is_together for part in bad)

@@ -398,6 +398,7 @@ class _Judging:
             word, note = int(judged.words[host]), ""
             if number == OWN and judged.prepared.awaiting[host]:
                 loss = loss if loss > limit else float(judged.prepared.timeline.last[host] - judged.level[host])
+                limit = float(judged.prepared.sudden[host]) if word == FAIL else limit
                 note = _AWAITING if word == SUSPECT else ""
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"

@@ -58,7 +58,8 @@ class Prepared(Struct, frozen=True):
     #: far beyond its limit there; how much it lost at its last change.
     newest: Ints
     awaiting: Bools
-    sudden: Bools
+    #: The limit that a host exceeded in one session by so much that it fails (NaN: it did not).
+    sudden: Floats
     changes: Floats
     updates: Sequence[Update]
 
@@ -337,7 +338,7 @@ def _judge(  # noqa: PLR0917
     repetitions = _newest(losses.repetitions, np.isfinite(losses.repetitions), sessions, math.nan)
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
-    words[awaiting] = np.where((prepared.sudden & (repetitions > 1))[awaiting], FAIL, SUSPECT)
+    words[awaiting] = np.where((np.isfinite(prepared.sudden) & (repetitions > 1))[awaiting], FAIL, SUSPECT)
     return Judged(
         part,
         replace(prepared, awaiting=awaiting),
@@ -375,10 +376,10 @@ def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise
 
 def _awaiting(  # noqa: PLR0917
     timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float, updated: Sequence[Update]
-) -> tuple[Bools, Bools, Update | None]:
+) -> tuple[Bools, Floats, Update | None]:
     """Return the hosts that are bad in their *newest* session only, beyond an update.
 
-    Which of them were stable and are far beyond their limit follows, and the update of the newest session.
+    The limit of those that were stable and are far beyond it follows, and the update of the newest session.
     """
     is_stable, place = timeline.size > STABLE_SESSIONS, np.arange(len(loss))
     is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
@@ -404,8 +405,9 @@ def _awaiting(  # noqa: PLR0917
         beyond = change - max(common)
         is_bad &= beyond > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
-        is_sudden = is_bad & is_stable & is_rare & (beyond > np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS))
-    return is_bad, is_sudden, latest
+        sudden_limit = np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS)
+        is_sudden = is_bad & is_stable & is_rare & (beyond > sudden_limit)
+    return is_bad, np.where(is_sudden, sudden_limit, np.nan), latest
 
 
 def _intermittent(

@@ -335,7 +335,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     def bad(self) -> list[tuple[Word, str]]:
         """The word and the text of each part and each metric that does not pass, the worst of both first."""
         metrics = worst_first(f for f in self.findings if f.verdict != "pass")
-        return [*((p.word, p.text()) for p in self.bad_parts), *((f.verdict, f.text()) for f in metrics)]
+        lines = [*((p.word, p.text()) for p in self.bad_parts), *((f.verdict, f.text()) for f in metrics)]
+        return sorted(lines, key=lambda line: -ORDER.index(line[0]))
 
     @cached_property
     def findings_evidence(self) -> list[str]:
@@ -359,7 +360,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     @cached_property
     def evidence(self) -> list[str]:
         """The possible causes and the lines of :attr:`findings_evidence`."""
-        return [*(f"possible cause: {cause}" for cause in self.causes), *self.findings_evidence]
+        first, others = self.findings_evidence[:1], self.findings_evidence[1:]
+        return [*first, *(f"possible cause: {cause}" for cause in self.causes), *others]
 
     def reason(self) -> str:
         """Return why the host does not pass in one short line, for Slurm's ``reason=`` and for lists.
@@ -371,10 +373,9 @@ class HostVerdict(Struct, frozen=True, dict=True):
             return ""
         if not self.bad:
             return next(iter(self.evidence), "")
-        text = next((text for word, text in self.bad if word == self.verdict), self.bad[0][1])
         more = f"; {len(self.bad) - 1} more" if len(self.bad) > 1 else ""
         cause = f"possible cause: {self.causes[0].split(':')[0]}" if self.causes else self.cause
-        return f"{text}{more}{cause and f'; {cause}'}"
+        return f"{self.bad[0][1]}{more}{cause and f'; {cause}'}"
 
     @property
     def cause(self) -> str:
@@ -387,11 +388,13 @@ class HostVerdict(Struct, frozen=True, dict=True):
 
     def outcome(self) -> str:
         """Return the one-line verdict without its word: how many metrics pass, and the worst evidence."""
-        passed = sum(f.verdict == "pass" for f in self.findings)
-        parts = [f"{passed} of {len(self.findings)} judged metrics pass"] if self.findings else []
-        parts += self.evidence[:_NAMED]
+        parts = [line.removeprefix(f"{self.verdict}: ") for line in self.evidence[:_NAMED]]
         parts += [f"and {len(self.evidence) - _NAMED} more"] if len(self.evidence) > _NAMED else []
         parts += [NO_CAUSE] if self.cause == NO_CAUSE else []
+        # Of a bad part, each metric may pass.
+        passed = sum(f.verdict == "pass" for f in self.findings)
+        if self.findings and (passed < len(self.findings) or not self.bad):
+            parts.append(f"{passed} of {len(self.findings)} judged metrics pass")
         if self.unjudged and self.findings:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
