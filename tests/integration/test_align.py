@@ -279,9 +279,10 @@ def test_a_sorted_file_after_a_kill(long_bwa, stand_in, tmp_path):
     out, held, begun = tmp_path / "output" / "out.bam", tmp_path / "held", tmp_path / "begun"
     out.parent.mkdir()
     command = [*FIRSTTOUCH, "run", "-o", out, "--sort", TWO, "--", *argv]
-    # The aligner waits, as long as there is a FIFO.
+    # The aligner waits, as long as there is a FIFO. It is called without mem for its version.
     os.mkfifo(held)
-    stand_in("bwa", f'touch {begun}\n[ ! -p {held} ] || read -r _ <{held}\nexec {shutil.which("bwa")} "$@"')
+    hold = f"touch {begun}; [ ! -p {held} ] || read -r _ <{held}"
+    stand_in("bwa", f'if [ "$1" = mem ]; then {hold}; fi\nexec {shutil.which("bwa")} "$@"')
     with started(command, stderr=subprocess.PIPE) as process:
         wait_until(begun.exists, "an instance")
         process.send_signal(signal.SIGKILL)
