@@ -46,8 +46,10 @@ def undivided_because(words: Sequence[str]) -> str:
 
     It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17, or is a link.
     """
-    called = os.path.realpath(shutil.which(words[0]) or words[0]) if words else ""
-    if words and words[0].endswith("sh"):  # a script is one word
+    if not words:
+        return ""
+    called = os.path.realpath(shutil.which(words[0]) or words[0])
+    if words[0].endswith("sh"):  # a script is one word
         words = [part for word in words for part in word.split()]
     syntaxes = [a.command for a in _with_names([*words, called])[0] if a.command and not a.command.refused]
     for number in range(1, len(words) if syntaxes else 1):
