@@ -3,6 +3,7 @@
 
 import importlib
 import itertools
+import math
 import random
 import statistics
 import sys
@@ -248,6 +249,18 @@ def links(slow, per_package, packages, distance):
 )
 def test_a_link_that_is_slow_in_both_directions_is_compared_with_equal_ones(slow, shape, low):
     assert [part.part for part in verdict(*links(slow, *shape)).parts] == low
+
+
+def test_one_slow_direction_is_named_by_its_loss():
+    """The mean of both directions would halve it."""
+    settings, *times = links([], 1, 4, lambda *_: 21)
+    slow = [
+        replace(r, samples=(300.0,)) if r.parameters["pu_nodes"] == [r.parameters["bank"] - 1] else r
+        for r in times
+    ]
+    parts = verdict(settings, *slow).parts
+    assert [part.part for part in parts] == [f"link from NUMA {n} to bank {n + 1}" for n in range(3)]
+    assert [1 - math.exp(-part.loss) for part in parts] == pytest.approx([0.5] * 3)
 
 
 def test_links_that_end_at_slow_memory_are_not_named():

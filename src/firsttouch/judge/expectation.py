@@ -210,19 +210,22 @@ class _Host:
         compared = [*self._twins(banks, "banks")]
         yield from compared
         low = {(expected.part, expected.kind) for expected, _ in compared if expected.answer == "low"}
+        uneven: set[tuple[str, str]] = set()
         for (a, b), (there, back) in pairs.items():
             both = {f"link from NUMA {a} to bank {b}": there, f"link from NUMA {b} to bank {a}": back}
             for expected, measured in self._twins(both, "direction"):
                 # Links that end at slow memory are slow, too.
                 if not {(f"memory of bank {bank}", expected.kind) for bank in (a, b)} & low:
                     yield expected, measured
+                    if expected.answer == "low":
+                        uneven.add((a, b))
         # A link that is slow in both directions is compared with others of its distance.
         sets: dict[tuple[str, bool], dict[str, list[_Measured]]] = {}
         for (a, b), (there, back) in pairs.items():
             first, second = sorted(int(node) // self._nodes for node in (a, b))
             is_between = first != second and self._nodes > 1
             name = f"packages {first} and {second}" if is_between else f"NUMA {a} and {b}"
-            if distance := self._distances.get((a, b)):
+            if (distance := self._distances.get((a, b))) and (a, b) not in uneven:
                 of_set = sets.setdefault((distance, is_between), {})
                 of_set.setdefault(f"links between {name}", []).extend((*there, *back))
         for of_set in sets.values():
