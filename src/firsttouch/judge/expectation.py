@@ -47,6 +47,7 @@ _NO_RATE = "measure the bandwidth of all PUs of its NUMA node"
 _NO_MODEL = "no file of systems/processors describes the processor"
 _NO_CHANNELS = "give it references, as no rate follows from the channels of LPDDR"
 _AGAINST = "compare it with its earlier records: firsttouch check --against"
+_NO_SIZES = "measure the configuration of the host, too"
 _IDLE = "measure it again when the host is idle"
 _CHECK_THEORY = "measure it again, and compare the modules that the firmware states with what is built in"
 _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong measurement or theory"
@@ -346,6 +347,10 @@ class _Host:
         sizes = sorted({(parse_bytes(size), int(level)) for level, size in recorded})
         sizes = sizes or sorted({(c.size_bytes, c.level) for c in self._facts.caches} if self._facts else ())
         for nodes, curve in self._curves.items():
+            part = f"caches of NUMA {nodes.strip('[]()')}".replace(",", "")
+            if not sizes:
+                yield Expectation(part, "latency", "unknown", "their sizes are not recorded", needs=_NO_SIZES), ()
+                continue
             levels = []
             for (below, _), (size, level) in itertools.pairwise([(0, 0), *sizes]):
                 # A cache is shared with code and other data: half of it is surely in it. The memory of a NUMA node
@@ -358,7 +363,6 @@ class _Host:
             pairs = [(a, b, AS_MEMORY if b[0] == "memory" else 1.0) for a, b in itertools.pairwise(levels)]
             (name, m), (behind, slower), most = max(pairs, key=lambda p: p[0][1].value / p[1][1].value / p[2])
             basis = f"{name} {quantity(m.value, 'ns')} beside {behind} {quantity(slower.value, 'ns')}"
-            part = f"caches of NUMA {nodes.strip('[]()')}".replace(",", "")
             stated = Expectation.of(part, "latency", m.value, most * slower.value, 0.0, unit="ns", basis=basis)
             if stated.answer == "low" and self._is_slice:
                 why = f"{basis}: the caches are not this guest's own" if m.is_calm else basis

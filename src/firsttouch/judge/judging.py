@@ -140,7 +140,8 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
     answers |= {(f.part, f.kind, f.question): f for f in findings.parts.get(host, ())}
-    return [*answers.values()]
+    expected = [e.finding() for e in findings.expected.get(host, ()) if e.answer != "unknown"]
+    return [*({(f.part, f.kind, f.question): f for f in expected} | answers).values()]
 
 
 class _Judging:

@@ -15,7 +15,7 @@ from firsttouch.documents import attributes
 from firsttouch.errors import SUSPECT, first_of
 from firsttouch.host.host_lists import fold
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
-from firsttouch.judge.statistics import as_fraction
+from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Floats
 from firsttouch.systems.references import Reference
@@ -106,7 +106,8 @@ class PartFinding(Struct, frozen=True):
         times += f" of {self.repetitions} repetition{'s' * (self.repetitions != 1)}"
         parts = [f"{self.part}: {self.kind} {size} than {self.question}"]
         if math.isfinite(self.limit):
-            parts[0] += f" ({'limit' if self.word == 'fail' else 'fails beyond'} {limit:.1f} %)"
+            is_limit = self.word == "fail" or self.question == EXPECTED
+            parts[0] += f" ({'limit' if is_limit else 'fails beyond'} {limit:.1f} %)"
         since = f"since {self.since}" if self.since else ""
         return ", ".join(filter(None, [*parts, times if self.sessions else "", since, self.note]))
 
@@ -175,11 +176,13 @@ class Expectation(Struct, frozen=True):
         }
 
     def finding(self) -> PartFinding:
-        """Return the finding of a low or impossible part: suspect, as an expectation never fails a host."""
-        loss = math.log(self.expected / self.reaches) * (-1 if self.kind == "latency" else 1)
+        """Return the finding of a part whose expected value is known: an expectation never fails a host."""
+        sign = -1 if self.kind == "latency" else 1
+        loss, limit = (sign * math.log(self.expected / value) for value in (self.reaches, self.limit))
+        word: Word = "pass" if self.answer == "as expected" else "suspect"
         series = f"{self.part.split()[0]} {self.kind}"
-        rests = (loss, math.inf, math.inf, 0, 0)
-        return PartFinding(self.part, self.kind, "suspect", EXPECTED, *rests, note=self.basis, series=series)
+        rests = (loss, limit, as_logarithm(self.sight), 0, 0)
+        return PartFinding(self.part, self.kind, word, EXPECTED, *rests, note=self.basis, series=series)
 
 
 def answer(expectations: Iterable[Expectation]) -> Answer:

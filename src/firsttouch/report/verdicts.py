@@ -128,7 +128,7 @@ def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
         return ["Measure both: ", Span("firsttouch characterize", "code"), "."]
     if first.needs:
         return f"{first.needs[0].upper()}{first.needs[1:]}."
-    return _NEXT["undecided" if first.answer == "unknown" else "pass"]
+    return _NEXT["undecided"]
 
 
 def part_answers(verdict: HostVerdict) -> str:
