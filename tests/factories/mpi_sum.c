@@ -39,6 +39,12 @@ int main(int argc, char **argv) {
   // the barrier of PMI already, and does not answer (pmodels/mpich, 6596).
   MPI_Barrier(MPI_COMM_WORLD);
   fflush(stdout);
+  // MPICH's mpirun kills the other ranks if one ends without this message.
+  if (getenv("HYDI_CONTROL_FD") != NULL && getenv("PMI_FD") != NULL) {
+    fifo = atoi(getenv("PMI_FD"));
+    if (write(fifo, "cmd=finalize\n", 13) != 13 || read(fifo, &byte, 1) != 1)
+      return 5;
+  }
   _exit(0);
 #endif
   MPI_Finalize();
