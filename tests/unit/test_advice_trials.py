@@ -159,8 +159,8 @@ def test_trials_that_hardly_last_longer_than_a_start_show_no_gain():
     fast = next(i for i, s in enumerate(planned.scenarios) if s.options)
 
     def rival(seconds):
-        own = {fast: seconds, usual: 1.6 * seconds}
-        samples = [[Trial(0.003, own[i])] * 6 if i in own else [] for i in range(len(planned.scenarios))]
+        time_of = {fast: seconds, usual: 1.6 * seconds}
+        samples = [[Trial(0.003, time_of[i])] * 6 if i in time_of else [] for i in range(len(planned.scenarios))]
         return trials._Gains(expected, samples, Load()).rival(fast, planned.scenarios, usual)
 
     assert (rival(0.02), rival(2.0)) == (usual, fast)

@@ -241,10 +241,10 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
 
 def _fed_scenario(request: AlignRequest, command: UserCommand, scenario: Scenario, host: Topology) -> Scenario:
     """Return *scenario* with as many instances as get reads and divide it; all of its threads run."""
-    most = _fed_instances(command, scenario) if scenario.instances > 1 else 1
-    if most >= scenario.instances:
+    fed = _fed_instances(command, scenario) if scenario.instances > 1 else 1
+    if fed >= scenario.instances:
         return scenario
-    count = max(number for number in range(1, most + 1) if scenario.instances % number == 0)
+    count = max(number for number in range(1, fed + 1) if scenario.instances % number == 0)
     total = scenario.instances * scenario.threads
     name = name_of(count, total // count, scenario.policy) + memory_options.suffix(scenario.options)
     fewer = scenario.with_instances(count)

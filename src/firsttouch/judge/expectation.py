@@ -168,10 +168,10 @@ class _Host:
         }
         names = (processor_name(settings), facts.processor if facts else "")
         self._processor: Processor | None = next(filter(None, map(processors.find, names)), None)
-        slots = {k.removeprefix(MODULE): text for k, text in settings.items() if k.startswith(MODULE)}
-        #: The texts of the modules of each package, by the firmware's number; None: the slots' names do not tell.
-        self._modules = by_key(slots, lambda slot: socket_of_slot(slot, slots[slot]))
-        self._texts = slots
+        #: The texts of the modules by slot.
+        self._texts = {k.removeprefix(MODULE): text for k, text in settings.items() if k.startswith(MODULE)}
+        #: The slots of each package, by the firmware's number; None: the slots' names do not tell.
+        self._modules = by_key(self._texts, lambda slot: socket_of_slot(slot, self._texts[slot]))
         #: The firmware's distances of pairs of NUMA nodes.
         self._distances = {
             (row.split(":")[0], node): distance

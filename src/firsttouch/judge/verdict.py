@@ -376,9 +376,9 @@ class HostVerdict(Struct, frozen=True, dict=True):
             return ""
         if not self.bad:
             return next(iter(self.evidence), "")
-        more = f"; {len(self.bad) - 1} more" if len(self.bad) > 1 else ""
+        others = f"; {len(self.bad) - 1} more" if len(self.bad) > 1 else ""
         cause = f"possible cause: {self.causes[0].split(':')[0]}" if self.causes else self.cause
-        return f"{self.bad[0][1]}{more}{cause and f'; {cause}'}"
+        return f"{self.bad[0][1]}{others}{cause and f'; {cause}'}"
 
     @property
     def cause(self) -> str:

@@ -315,11 +315,11 @@ def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[lis
         tied[1:] = np.diff(key[by_key]) == 0
     if len(places := np.flatnonzero(is_tied | np.append(is_tied[1:], False))):
         among = order[places]
-        same = [column[among] for column in (naming, rows["value"].to_numpy(), time, host, case)]
+        identity = [column[among] for column in (naming, rows["value"].to_numpy(), time, host, case)]
         worse_first = [rows[name].gather(among).to_numpy() for name in ("judged", "valid")]
-        by_all = np.lexsort([*worse_first, *same])
+        by_all = np.lexsort([*worse_first, *identity])
         order[places] = among[by_all]
-        is_same = np.all([np.diff(column[by_all].astype(np.float64)) == 0 for column in same], axis=0)
+        is_same = np.all([np.diff(column[by_all].astype(np.float64)) == 0 for column in identity], axis=0)
         order = np.delete(order, places[1:][is_same])
     del naming, host, time
     columns = {name: rows.drop_in_place(name).gather(order).to_numpy() for name in rows.columns}

@@ -35,8 +35,8 @@ class Drifted(Struct, frozen=True):
 
     def blocks(self, system: str) -> list[Block]:
         """Return the section of a page: settings that divide hosts, that deviate, and the golden configuration."""
-        alike = f"The {count(self.drift.hosts, 'host')} with a known configuration have the same settings."
-        deviations: list[Block] = [Paragraph(alike, "good")]
+        sentence = f"The {count(self.drift.hosts, 'host')} with a known configuration have the same settings."
+        deviations: list[Block] = [Paragraph(sentence, "good")]
         if self.groups:
             caption = f"Deviations from the golden configuration: {count(len(self.groups), 'group')} of hosts"
             rows = [(_settings(deviations), _hosts(hosts)) for hosts, deviations in self.groups.items()]
