@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from firsttouch.scenarios.placement import plan
     from firsttouch.systems.definition import load as load_system
 
-    #: As pyproject.toml states it. It is read at its first use: main() handles interrupts by then.
+    #: The version in pyproject.toml. It is read at its first use, when main() already handles interrupts.
     __version__: str
 else:
-    #: Public name -> its module, and its name there.
+    #: Public name -> its module, and its name in that module.
     _PUBLIC = {
         "AdviceChoices": ("advice.advising", "Choices"),
         "AlignRequest": ("cli.run_command", "AlignRequest"),

@@ -8,7 +8,7 @@ import time
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
-#: Seconds by which the clocks of two hosts may differ: a time that is later than that is not believed.
+#: Seconds by which the clocks of two hosts may differ. A time that is further in the future is ignored.
 MOST_SKEW = 3600.0
 
 
@@ -23,11 +23,11 @@ class Clock:
     """The system's time. All durations are in seconds."""
 
     def monotonic(self) -> float:
-        """Return the seconds since some moment, which no change of the date affects."""
+        """Return the seconds since an unspecified start, which no change of the date affects."""
         return time.monotonic()
 
     def thread_time(self) -> float:
-        """Return the CPU seconds of this thread since some moment."""
+        """Return the CPU seconds of this thread."""
         return time.thread_time()
 
     def time(self) -> float:
@@ -35,7 +35,7 @@ class Clock:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Let this number of seconds pass."""
+        """Wait for this number of seconds."""
         time.sleep(seconds)
 
     def wait(self, event: Waitable, seconds: float) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import yaml
 
-# The interpreter's last garbage collection crashes at random while it clears msgspec's types with a Meta
+# The garbage collection at the interpreter's exit crashes at random while it clears msgspec's types with a Meta
 # (https://github.com/jcrist/msgspec/issues/717). Frozen objects are not collected.
 atexit.register(gc.freeze)
 
@@ -46,12 +46,12 @@ T = TypeVar("T")
 _LONGEST_NAME = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
-#: The meanings of a name in addition to a file and a folder.
+#: Words for what else a path may be.
 _SPECIAL = {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
 class ParsedFile(Struct, frozen=True):
-    """A parsed file: its *text*, its *data*, and a function from the path of a value to its 1-based line.
+    """A parsed file: its *text*, its *data*, and a function that returns the 1-based line of the value at a path.
 
     *problems* are the lines that are wrong, with the reasons.
     """
@@ -63,7 +63,7 @@ class ParsedFile(Struct, frozen=True):
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def line(self, *where: str | int) -> int:
-        """Return the line of the value at *where*, or of the nearest value that holds it."""
+        """Return the line of the value at *where*, or of the innermost value around it."""
         return self.line_of(where)
 
     def at(self, where: Where) -> Any:
@@ -71,11 +71,11 @@ class ParsedFile(Struct, frozen=True):
         return _at(self.data, where)
 
     def error(self, reason: str, *where: str | int) -> BadInput:
-        """Return the error that the value at *where* is wrong because of *reason*."""
+        """Return an error with *reason* for the value at *where*."""
         return BadInput(reason, file=self.file, line=self.line(*where))
 
     def problem(self, reason: str, *where: str | int) -> None:
-        """Note that the value at *where* is wrong because of *reason*."""
+        """Add a problem with *reason* at the line of the value at *where*."""
         self.problems.append((self.line(*where), reason))
 
     def refuse_problems(self) -> None:
@@ -85,9 +85,9 @@ class ParsedFile(Struct, frozen=True):
             raise BadInput(" ".join(reason.split()), file=self.file, line=line)
 
     def convert(self, kind: type[T], *where: str | int, **given: Any) -> T:
-        """Return the value at *where* as a *kind*, such as a :class:`Table`, with the fields *given*.
+        """Return the value at *where* as a *kind*, such as a :class:`Table`, with the additional fields *given*.
 
-        Raises BadInput, with its line, for a value that the types do not allow, and for a key that is *given*.
+        Raises BadInput, with its line, for a value of another type, and for a key in *given*.
         """
         data = self.at(where)
         if given and isinstance(data, dict):
@@ -136,8 +136,8 @@ def read_text(file: Path | Traversable) -> str:
 def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
     """Return the result of *parse* for the text and the name of each file *name*, such as policies.toml.
 
-    The built-in file comes first, then the site's and the user's. A file of these that is wrong is reported on
-    standard error and ignored, because every command reads it.
+    The built-in file comes first, then the site's and the user's. An invalid file of the site or the user is
+    reported on standard error and ignored, because every command reads it.
     """
     built_in, *others = paths.tables_of(name)
     parsed = [parse(read_text(built_in), str(built_in))]
@@ -156,7 +156,7 @@ def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
 class FileTable(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda name: name.rstrip("_")):
     """The base of structures whose fields are the keys of a data file.
 
-    A key that is a word of Python has an underscore behind it. The ``description`` of a type's Meta completes the
+    A key that is a keyword of Python ends with an underscore. The ``description`` of a type's Meta completes the
     sentence "VALUE is not ...".
     """
 
@@ -206,7 +206,7 @@ class Regex(str):
         """Return *text*; raises BadInput if it is not a regular expression, or blank."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # a later Python will read [a--z] as a difference
+                warnings.simplefilter("error")  # a future Python will read [a--z] as a set difference
                 re.compile(text)
         except (re.error, OverflowError, RecursionError, FutureWarning) as error:
             raise BadInput(f"'{text}' is not a regular expression: {error}") from error
@@ -216,7 +216,7 @@ class Regex(str):
 
 
 def _read(kind: Any, value: object) -> Any:
-    """Return a file's *value* as one of the types above."""
+    """Convert a file's *value* to one of the types above."""
     if not isinstance(value, str) and (kind is Regex or type(value) not in {int, float}):
         raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     try:
@@ -226,17 +226,17 @@ def _read(kind: Any, value: object) -> Any:
 
 
 # ----------------------------------------------------------------------
-# The data that msgspec refuses
+# Errors in data that msgspec refuses
 
 
 def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where, str]:
-    """Return the path, below *above*, of the value that msgspec's *message* is about, and its defect."""
+    """Return the path of the value that msgspec's *message* is about, below *above*, and what is wrong with it."""
     at = re.search(r" - at `(key` in `)?\$([^`]*)`\Z", message)
     reason, in_key, path = (message[: at.start()], bool(at[1]), at[2]) if at else (message, False, "")
     where: Where = ()
     for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path + "[...]" * in_key):
         step: str | int | None = int(index) if index.isdecimal() else key
-        if index == "...":  # msgspec names no keys: try this one alone
+        if index == "...":  # msgspec does not name the key of a mapping: convert each entry alone
             names = (name for name in _at(data, where) if _message(kind, _only(data, where, name)) == message)
             step = next(names, None)
         if step is None:
@@ -263,7 +263,7 @@ def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where
 
 
 def mistake(kind: Any, data: Any) -> str:
-    """Return the reason that keeps *data* from being a *kind*, or an empty string."""
+    """Return why *data* is not a valid *kind*, or an empty string."""
     message = _message(kind, data)
     return _fault(kind, data, message)[1] if message else ""
 
@@ -281,7 +281,7 @@ def _at(data: Any, where: Where) -> Any:
 
 
 def _only(data: Any, where: Where, key: str) -> Any:
-    """Return *data* without the other keys than *key* of the mapping at *where*."""
+    """Return *data* with only the key *key* in the mapping at *where*."""
     if not where:
         return {key: data[key]}
     changed = data.copy()
@@ -290,7 +290,7 @@ def _only(data: Any, where: Where, key: str) -> Any:
 
 
 def _allowed(node: Any, where: Where, description: str = "", *, in_key: bool = False) -> tuple[list[str], str]:
-    """Return the keys or words that the value at *where* may have by the type *node*, and its description."""
+    """Return the keys or words that the type *node* allows at *where*, and its description."""
     if isinstance(node, inspect.Metadata):
         return _allowed(node.type, where, (node.extra_json_schema or {}).get("description", ""), in_key=in_key)
     if isinstance(node, inspect.UnionType):
@@ -327,7 +327,7 @@ def parse_toml(text: str, file: str | Path) -> ParsedFile:
     except ValueError as error:
         reason, _, place = str(error).partition(" (at ")
         at = re.match(r"line (\d+)", place)
-        # A number with too many digits is refused without its place.
+        # Python refuses a number with too many digits without stating where it is.
         line = int(at[1]) if at else text.count("\n") + 1 if place else None
         raise BadInput(f"not TOML: {reason}", file=file, line=line) from None
     return ParsedFile(file, text, data, functools.partial(_toml_line, text))
@@ -336,8 +336,8 @@ def parse_toml(text: str, file: str | Path) -> ParsedFile:
 def _toml_line(text: str, where: Where) -> int:
     """Return the line on which the key *where*, or the nearest table that holds it, begins.
 
-    tomllib reports no positions. The beginning of a text up to the end of a statement is TOML, too, so the key is
-    on the last line of the shortest beginning that has it.
+    tomllib reports no positions. The first lines of a TOML text are TOML, too, if they end with a complete
+    statement: the key is on the last line of the shortest such part that has it.
     """
     lines = text.replace("\r\n", "\n").split("\n")
 
@@ -378,7 +378,7 @@ def attributes(thing: object, *names: str) -> dict[str, Any]:
 
 
 def read_json(file: Path, what: str, *, document: str, schema: int, form: type[Any], again: str) -> dict[str, Any]:
-    """Return the JSON document in *file*, with the keys "document" and "schema"; raises BadInput if it is none.
+    """Return the JSON document in *file*, with the keys "document" and "schema"; raises BadInput if it is not one.
 
     *what* names such a document in messages, *form* is its structure, and *again* says how to write it again.
     """
@@ -396,7 +396,7 @@ def read_json(file: Path, what: str, *, document: str, schema: int, form: type[A
 
 
 # ----------------------------------------------------------------------
-# YAML: duplicate keys, tags and values that no JSON has are errors
+# YAML: duplicate keys, tags and values that JSON cannot express are errors
 
 
 def has_only_comments(text: str) -> bool:
@@ -408,8 +408,8 @@ def parse_yaml(text: str, file: str | Path) -> ParsedFile:
     """Return the YAML document *text*, the content of *file*; raises BadInput with the line."""
     import yaml  # noqa: PLC0415 - most commands read no YAML
 
-    # libyaml is ten times as fast, and takes tabs in words, which YAML forbids. Refused text is read again in
-    # Python: the messages are the same on hosts without libyaml.
+    # libyaml is ten times as fast, and accepts tabs within words, which YAML forbids. A text that it refuses is
+    # read again in Python, so that the messages are the same on hosts without libyaml.
     compiled = None if "\t" in text else getattr(yaml, "CSafeLoader", None)
     try:
         if compiled is not None:
@@ -453,7 +453,7 @@ class _Builder:
 
     def build(self, node: yaml.Node, where: Where, line: int | None = None) -> Any:
         own = node.start_mark.line + 1
-        # An alias's node is at its anchor; the line to repair is the alias's line.
+        # The node of an alias has the line of its anchor; the line to correct is the alias's.
         self.lines[where] = line or own
         if len(self.lines) > _MOST_VALUES:
             raise BadInput(f"too large: more than {_MOST_VALUES} values", file=self.file, line=own)
@@ -480,7 +480,7 @@ class _Builder:
         return mapping
 
     def _scalar(self, node: yaml.Node) -> Any:
-        # PyYAML has no value for the merge key and "=". They have no meaning here and stay text.
+        # PyYAML has no value for the merge key and "=". Here they are plain text.
         if node.tag in {"tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"}:
             return node.value
         try:

@@ -11,27 +11,27 @@ from pathlib import Path
 
 #: Control characters and Unicode's line separators, which a terminal would obey.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-#: The text that the log of a CI job obeys: :: at the beginning of a line, also of a wrapped one, and ##[ anywhere.
+#: Commands in the log of a CI job: :: at the beginning of a line (also of a wrapped one), and ##[ anywhere.
 _CI_COMMANDS = re.compile(r"(?<!\S):(?=:)|#(?=#(?:vso)?\[)")
 #: The beginning of the message of a CannotHere; checks search for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
-#: Python's message without room for a thread, and the user's remedy.
+#: Python's message if a thread cannot be started, and the user's remedy.
 NO_THREAD, MORE_THREADS = (
     "can't start new thread",
     "raise the limit of memory (ulimit -v) or of processes (ulimit -u)",
 )
-#: The kernel's errors that a limit of this user causes, and the user's remedy.
+#: The kernel's errors for a limit of this user, and the user's remedy.
 _LIMITS = {errno.EMFILE: "raise the limit of open files (ulimit -n)", errno.EAGAIN: MORE_THREADS}
 #: The signals that stop a command and all programs that it started. Batch systems send the last three.
 STOPPING = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU),
 )
-#: The exit status for suspect results: a host, or a placement that could not be seen.
+#: The exit status for a suspect host, or a placement that could not be verified.
 SUSPECT = 4
-#: Names that a question suggests at most.
+#: The most names that a question suggests.
 _SUGGESTED = 4
-#: Follows the name of a missing aligner in the reason.
+#: Follows the name of a missing aligner in the message.
 NOT_INSTALLED = " is not installed: "
 
 
@@ -41,30 +41,30 @@ def one_line(text: str) -> str:
 
 
 def os_reason(error: OSError) -> str:
-    """Return the kernel's words for an error, with the limit that this user can raise."""
+    """Return the kernel's text for an error, with the limit that this user can raise."""
     words = error.strerror or str(error)
     return f"{words}: {_LIMITS[error.errno]}" if error.errno in _LIMITS else words
 
 
 def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Return *texts* in a row; those beyond *most* are only counted: ``a, b and 3 more``."""
+    """Join *texts*; those beyond the first *most* are only counted: ``a, b and 3 more``."""
     ending = f" and {len(texts) - most} more" if len(texts) > most else ""
     return separator.join(texts[:most]) + ending
 
 
 def without_commands(text: str) -> str:
-    """Return *text* with the beginnings of commands escaped that a CI service takes from the output of a job."""
+    """Return *text* with the commands escaped that a CI service would execute from the output of a job."""
     return _CI_COMMANDS.sub(lambda sign: f"\\x{ord(sign[0]):02x}", text)
 
 
 def none_such(what: str, name: str, names: Iterable[str]) -> str:
-    """Return the message that there is no *what* (such as "aligner") called *name*, with the *names* there are."""
+    """Return the message for an unknown *name* of a *what* (such as "aligner"), with the known *names*."""
     names = list(names)
     return f"no {what} '{name}': there are {', '.join(names) or 'none'}{did_you_mean(name, names)}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return a question with the *names* that begin with *name*, or else the nearest one; "" without any."""
+    """Return "did you mean" and the *names* that begin with *name*, or else the most similar one, or ""."""
     import difflib  # noqa: PLC0415 - only after an error
 
     by_case = {other.lower(): other for other in names}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folders of firsttouch: its files, additions of a site or a user, and where it writes.
 
-A checkout keeps everything in itself. An installed copy brings the same files in the package's folder share/ and
-writes to the folders of the XDG base directory specification. FIRSTTOUCH_HOME replaces these by one folder.
+A checkout keeps everything in itself. An installed copy has the same files in the package's folder share/ and
+writes to the folders of the XDG base directory specification, or to FIRSTTOUCH_HOME instead.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from firsttouch.errors import BadInput
 PACKAGE = Path(__file__).resolve().parent
 #: Whether this package lies in a checkout (``pip install -e``), and not in site-packages.
 IN_CHECKOUT = (PACKAGE.parents[1] / "reframe" / "settings.py").is_file()
-#: The checkout, or the folder with the same layout that the wheel brings along.
+#: The checkout, or the folder with the same layout in the wheel.
 ROOT = PACKAGE.parents[1] if IN_CHECKOUT else PACKAGE / "share"
 #: The ReFrame checks, and ReFrame's configuration file next to them.
 CHECKS = ROOT / "reframe"
 SETTINGS = CHECKS / "settings.py"
-#: System files that firsttouch brings along; in a checkout also drafts for this host.
+#: The built-in system files; in a checkout also drafts for this host.
 SYSTEMS = CHECKS / "systems"
 #: The sbatch templates.
 TEMPLATES = ROOT / "slurm"
 #: Alerts of Prometheus and the dashboard of Grafana.
 MONITORING = ROOT / "contrib" / "monitoring"
 
-#: The name under which any host can be used.
+#: The system that stands for this host, whatever it is.
 LOCAL = "local"
 #: ReFrame's rule for names of systems and partitions.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
-#: Kind of data files -> the folder of those that firsttouch brings along.
+#: Kind of data files -> the folder of the built-in ones.
 _BUILT_IN = {
     "systems": SYSTEMS,
     "processors": SYSTEMS / "processors",
@@ -46,7 +46,7 @@ _BUILT_IN = {
     "causes.toml": PACKAGE / "judge",
     "metrics.toml": PACKAGE / "records",
 }
-#: The kinds whose folders an environment variable may name.
+#: The kinds with an environment variable for further folders.
 _IN_VARIABLES = ("systems", "datasets", "aligners")
 
 
@@ -55,7 +55,7 @@ def _home(variable: str, default: str) -> Path:
     if home := os.environ.get("FIRSTTOUCH_HOME"):
         return Path(home).absolute()
     base = os.environ.get(variable, "")
-    # The specification tells to ignore relative paths.
+    # The specification requires relative paths to be ignored.
     return (Path(base) if base.startswith("/") else Path.home() / default) / "firsttouch"
 
 
@@ -113,8 +113,8 @@ def folders(kind: str) -> tuple[Path, ...]:
     """Return the existing folders of data files of a *kind* in search order.
 
     *kind* is systems, datasets, aligners or checks. First come the folders in FIRSTTOUCH_SYSTEMS,
-    FIRSTTOUCH_DATASETS or FIRSTTOUCH_ALIGNERS (a colon-separated list), then the user's, the site's and those that
-    firsttouch brings along. Raises BadInput if the variable names a folder that does not exist.
+    FIRSTTOUCH_DATASETS or FIRSTTOUCH_ALIGNERS (a colon-separated list), then the user's, the site's and the
+    built-in ones. Raises BadInput if the variable names a folder that does not exist.
     """
     variable = f"FIRSTTOUCH_{kind.upper()}"
     extra = [Path(f) for f in os.environ.get(variable, "").split(":") if f] if kind in _IN_VARIABLES else []
@@ -128,12 +128,12 @@ def folders(kind: str) -> tuple[Path, ...]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except PermissionError:  # in a folder that this user may not search, such as another user's home
+    except PermissionError:  # in a folder that this user may not enter, such as another user's home
         return False
 
 
 def data_files(kind: str, suffix: str) -> dict[str, Path]:
-    """Return the data files of a *kind* by name, sorted; of several with one name the first folder's."""
+    """Return the data files of a *kind* by name, sorted. If several have one name, the first folder's is used."""
     files: dict[str, Path] = {}
     for folder in reversed(folders(kind)):
         files |= {f.stem: f for f in folder.glob(f"*{suffix}") if not f.name.startswith(".")}
@@ -147,12 +147,12 @@ def tables_of(name: str) -> tuple[Path, ...]:
 
 
 def deciders(folder: Path) -> set[int]:
-    """Return the ids of the users who decide what this user reads in *folder*: root, this user and its owner."""
+    """Return the ids of the users whose files in *folder* are trusted: root, this user and the folder's owner."""
     return {0, os.geteuid(), folder.stat().st_uid}
 
 
 def resolve(path: Path) -> Path:
-    """Return *path* without links; raises BadInput for a link that leads to itself."""
+    """Return *path* with all links resolved; raises BadInput for a loop of links."""
     try:
         path.stat()
     except OSError as error:
@@ -162,7 +162,7 @@ def resolve(path: Path) -> Path:
 
 
 def for_jobs() -> dict[str, str]:
-    """Return the variables by which a job of an installed copy finds it and its results; none in a checkout."""
+    """Return the variables with which jobs find an installed copy and its results; none in a checkout."""
     if IN_CHECKOUT:
         return {}
     return {"FIRSTTOUCH_BIN": str(Path(sys.executable).parent), "FIRSTTOUCH_OUT": str(results())}

@@ -21,9 +21,9 @@ from pathlib import Path
 from firsttouch.errors import STOPPING, CannotHere, Missing, RunFailed, TimedOut, os_reason
 from firsttouch.units import format_bytes
 
-#: The modules of the packages that the extra ``report`` installs: they judge hosts, and write reports.
+#: The modules of the extra ``report``, which judging and reports need.
 REPORT = ("polars", "reframe", "jinja2", "prometheus_client")
-#: The address space (bytes) that they need on hosts with up to 64 PUs; with less, polars aborts this process.
+#: The address space (bytes) that they need on hosts with up to 64 PUs. With less, polars aborts the process.
 _ADDRESSES = 2 << 30
 
 
@@ -50,7 +50,7 @@ def require_package(*modules: str) -> None:
 def require_report() -> None:
     """Raise Missing, before any work, if a package of the extra ``report`` is not installed.
 
-    Raises CannotHere under a limit of memory in which these packages would abort this process.
+    Raises CannotHere if the memory limit is so low that these packages would abort this process.
     """
     require_package(*REPORT)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -62,7 +62,7 @@ def require_report() -> None:
 
 
 def lacking_package(module: str) -> Missing:
-    """Return the error that a Python module is not installed, with what installs it."""
+    """Return the error for a Python module that is not installed, with the command that installs it."""
     if module not in REPORT:
         return Missing(f"the Python package {module} is not installed: `make setup` installs it")
     import importlib.metadata  # noqa: PLC0415 - only after an error
@@ -81,7 +81,7 @@ def run_tool(
     cwd: Path | None = None,
     fds: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program without input to its end and return its output and its exit status, whatever that is.
+    """Run a program without input to its end and return its output and its exit status, which may be an error.
 
     *timeout* is in seconds, *env* the whole environment (None: this process's own), *fds* stay open in it. Raises
     Missing if the program does not exist, TimedOut if it takes longer than *timeout*, and RunFailed if it cannot
@@ -104,7 +104,7 @@ def run_tool(
         out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
     except FileNotFoundError as error:
-        raise Missing(f"'{argv[0]}' is not there: install its package") from error
+        raise Missing(f"'{argv[0]}' is not installed: install its package") from error
     except subprocess.TimeoutExpired as error:
         raise TimedOut(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
     except OSError as error:
@@ -119,7 +119,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     if process.returncode is None:
         process.kill()
         with contextlib.suppress(ChildProcessError):  # it had ended
-            # Popen.wait may wait for a lock that an interrupt left locked.
+            # Popen.wait may wait for ever for a lock that an interrupted call still holds.
             process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
     for stream in (process.stdout, process.stderr):
         if stream is not None:
@@ -128,7 +128,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Deliver the signals in STOPPING after the block, so that no program is left behind half started."""
+    """Deliver the signals in STOPPING after the block, so that no half-started program is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -146,13 +146,13 @@ def defer_signals() -> Iterator[None]:
             signal.raise_signal(seen[0])
 
 
-#: Held by the thread that changes the environment for the modules that it imports.
+#: Held by the thread that has changed the environment for an import.
 _ENVIRONMENT = threading.RLock()
 
 
 @contextlib.contextmanager
 def no_idle_threads() -> Iterator[None]:
-    """Keep numpy, if imported within, from starting a thread per PU: its linear algebra is not used.
+    """Prevent numpy, if imported in the block, from starting a thread per PU: its linear algebra is not used.
 
     The environment is restored for the programs that are measured. Other threads that call it wait.
     """

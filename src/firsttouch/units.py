@@ -40,20 +40,20 @@ _PERCENT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z")
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
 
 
-#: Which values of a metric are better.
+#: The direction of a metric: whether lower or higher values are better.
 Better = Literal["higher", "lower", "neither"]
 
 
 def better(unit: str) -> Literal["higher", "lower"]:
-    """Return whether higher or lower values in *unit* are usually better: of times and energies the lower."""
+    """Return whether higher or lower values in *unit* are usually better: lower ones for times and energies."""
     return "lower" if UNITS.get(unit, ("",))[0] in {"seconds", "joules"} else "higher"
 
 
 def parse(text: str, dimension: str) -> float:
     """Return *text*, such as ``16 GiB``, in the base unit of *dimension* (see :data:`UNITS`).
 
-    A number without a unit is one of bytes, and ``16G`` and ``16Gi`` stand for ``16GB`` and ``16GiB``. Raises
-    BadInput if number or unit are not of that dimension.
+    A number without a unit is in bytes, and ``16G`` and ``16Gi`` stand for ``16GB`` and ``16GiB``. Raises BadInput
+    if number or unit are not of that dimension.
     """
     if dimension == "bytes" and text.strip().isdecimal():
         text = f"{text} B"
@@ -83,7 +83,7 @@ def parse_percent(text: str) -> float:
 
 
 def format_bytes(size: float) -> str:
-    """Return *size* (bytes) in the largest binary unit in which it is at least 1, with three digits."""
+    """Return *size* (bytes) with three digits, in the largest binary unit that does not exceed it."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         factor = UNITS[unit][1]
         if size >= factor:
@@ -92,7 +92,7 @@ def format_bytes(size: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return *value* with three significant digits; whole ones have no point, very large ones an exponent."""
+    """Return *value* with three significant digits: integers without a point, large values with an exponent."""
     if float(value).is_integer() and abs(value) < 1e6:
         return f"{value:.0f}"
     rounded = abs(float(f"{value:.3g}"))
@@ -118,7 +118,7 @@ def signed_percent(change: float) -> str:
 
 
 def quantity_range(low: float, high: float, unit: str) -> str:
-    """Return two values of a unit, as one if they have the same digits."""
+    """Return a range of two values of a unit, or one value if both have the same digits."""
     return quantity(high, unit) if number(low) == number(high) else f"{number(low)} to {quantity(high, unit)}"
 
 

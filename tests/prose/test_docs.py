@@ -43,7 +43,7 @@ def test_a_message_that_is_explained_is_in_the_source(message: str) -> None:
 
 def test_messages_about_missing_programs_are_explained() -> None:
     assert len(messages()) > 25
-    assert sum("on PATH" in m or "is not there" in m or "cannot be" in m for m in messages()) > 5
+    assert sum("on PATH" in m or "is not installed" in m or "cannot be" in m for m in messages()) > 5
 
 
 @pytest.mark.parametrize("page", documented.PAGES, ids=documented.name)

@@ -109,7 +109,7 @@ def test_what_the_host_must_have(monkeypatch, tmp_path):
     setting = memory_options.Setting(str(file), ("always", "madvise"))
     assert refusal(setting=setting) == f"memory option x: {file}: No such file or directory"
     file.write_text("always madvise [never]\n")
-    assert "enabled is never, an administrator must make it always or madvise" in refusal(setting=setting)
+    assert "enabled is never: an administrator must set it to always or madvise" in refusal(setting=setting)
     file.write_text("always [madvise] never\n")
     assert refusal(setting=setting) == ""
     numbers = tmp_path / "nr"
@@ -122,8 +122,8 @@ def test_what_the_host_must_have(monkeypatch, tmp_path):
 
 
 def test_an_allocator_without_huge_pages_refuses_them():
-    assert memory_options.refusal(("thp", "tcmalloc")) == "tcmalloc has no thp of its own: leave one of them out"
-    with pytest.raises(CannotHere, match="tcmalloc has no thp"):
+    assert memory_options.refusal(("thp", "tcmalloc")) == "tcmalloc does not support thp: leave one of them out"
+    with pytest.raises(CannotHere, match="tcmalloc does not support thp"):
         plan(load()).scenario("1x-default+thp+tcmalloc")
 
 

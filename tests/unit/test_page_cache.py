@@ -229,7 +229,7 @@ def test_the_state_of_others_files_is_unknown_and_not_wrong(dropped):
     file = dropped(50 * PAGE)
     hidden = as_nobody(lambda: [page_cache.look([file]).to_dict(), page_cache.is_visible([file])])
     assert hidden[0] | {"unknown": ""} == {"size": 50 * PAGE, "cached": None, "pages": None, "unknown": ""}
-    assert hidden[0]["unknown"].startswith(f"{file}: Linux shows only those who own a file or may write it")
+    assert hidden[0]["unknown"].startswith(f"{file}: Linux shows what is cached only to")
     assert hidden[1] is False
     assert page_cache.is_visible([file])
     file.chmod(0o666)

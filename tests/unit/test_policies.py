@@ -97,7 +97,7 @@ def test_a_policy_may_need_a_kernel_setting(tmp_path, monkeypatch):
 
     assert refusal() == f"policy one needs Linux 5.12: {file}: No such file or directory"
     file.write_text("0\n")
-    assert refusal() == f"policy one needs Linux 5.12: {file} is 0, an administrator must make it 1"
+    assert refusal() == f"policy one needs Linux 5.12: {file} is 0: an administrator must set it to 1"
     file.write_text("1\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert refusal() == "policy one needs Linux 5.12: numactl is not on PATH"

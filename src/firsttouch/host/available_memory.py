@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory programs can still take on this host, also as huge pages, and in the cgroups of this process."""
+"""The available memory of this host: in total, as huge pages, and within the cgroups of this process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def available_on(node: int, root: Path = Path("/")) -> tuple[int, int]:
-    """Return the bytes that programs can take on a NUMA node, which are free or cached files, and all it has.
+    """Return the available bytes of a NUMA node (free memory and cached files), and its total memory.
 
     Both cover the whole host if the kernel has no NUMA support, and are 0 for a node that does not exist.
     """

@@ -2,7 +2,7 @@
 """The configuration and the firmware of this host, as one flat mapping of names to texts.
 
 :func:`read` reads files of the kernel and the memory modules. A setting that cannot be read is absent, and never
-empty or zero. All values cover the whole host; where its PUs differ, the text says how many have which.
+empty or zero. All values cover the whole host. If its PUs differ, the text has the number of PUs with each value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODULE = "memory.modules."
 CACHES = "cpu.caches"
 #: The setting with the firmware's distances of NUMA nodes: ``0: 0=10 1=21; 1: 0=21 1=10``.
 DISTANCES = "numa.distances"
-#: The setting that says that this is a virtual machine.
+#: The setting of a virtual machine.
 VIRTUAL = "machine.virtual"
 #: Vendors of virtual machines by the firmware's tables, for processors without the flag ``hypervisor`` (systemd,
 #: src/basic/virt.c).
@@ -36,7 +36,7 @@ _HUGE = "sys/kernel/mm/transparent_hugepage"
 _WEIGHTS = "sys/kernel/mm/mempolicy/weighted_interleave"
 _TIERS = "sys/devices/virtual/memory_tiering"
 _SCHED_EXT = "sys/kernel/sched_ext"
-#: Setting -> the file that has it as its text.
+#: Setting -> the file whose text is its value.
 _FILES = {
     "firmware.vendor": "sys/class/dmi/id/bios_vendor",
     "firmware.version": "sys/class/dmi/id/bios_version",
@@ -53,24 +53,24 @@ _FILES = {
     "memory.demotion": "sys/kernel/mm/numa/demotion_enabled",
     "memory.interleave_weights_automatic": f"{_WEIGHTS}/auto",
 }
-#: Setting -> the file that has it as the word in brackets.
+#: Setting -> the file whose word in brackets is its value.
 _CHOICES = {
     "memory.huge_pages": f"{_HUGE}/enabled",
     "memory.huge_pages_defrag": f"{_HUGE}/defrag",
     "memory.huge_pages_shmem": f"{_HUGE}/shmem_enabled",
 }
-#: Setting -> the file of each PU that has it.
+#: Setting -> the file of each PU with its value.
 _OF_PUS = {
     "cpu.governor": "cpufreq/scaling_governor",
     "cpu.frequency_driver": "cpufreq/scaling_driver",
     "cpu.energy_preference": "cpufreq/energy_performance_preference",
 }
-#: Texts that are not a setting; the last one is a driver's.
+#: Texts that mean "not set"; the last one is a driver's.
 _NOTHING = kernel_files.UNSTATED | {"<unsupported>"}
 
 
 class Settings(Struct, frozen=True):
-    """The *settings* of a host; *provenance* is the source of those that several have (dmidecode, udev, edac).
+    """The *settings* of a host. *provenance*: dmidecode, udev or edac, for settings that have several sources.
 
     *parts* are hashes that change with the host's parts (see :func:`identities`).
     """
@@ -81,7 +81,7 @@ class Settings(Struct, frozen=True):
 
 
 def read(host: Topology, root: Path = Path("/"), installed: Installed | None = None) -> Settings:
-    """Return the settings of this *host*; *root* belongs to a stored one, *installed* its modules if known."""
+    """Return the settings of this *host* or of the stored *root*; *installed*: its memory modules, if known."""
     installed = installed or memory_modules.read_modules(root)
     settings = {name: kernel_files.text(root / file) for name, file in _FILES.items()}
     settings |= {name: kernel_files.bracketed_word(root / file) for name, file in _CHOICES.items()}
@@ -104,7 +104,7 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
 
 
 def _is_virtual(root: Path, settings: Mapping[str, str]) -> bool:
-    """Return whether this is a virtual machine, by the processor's flags or, without any, by its vendor."""
+    """Return whether this is a virtual machine, by the processor's flags, or by the vendor if it has none."""
     flags = re.search(r"^flags\s*:(.*)", kernel_files.text(root / "proc/cpuinfo"), re.MULTILINE)
     if flags:
         return "hypervisor" in flags[1].split()
@@ -113,7 +113,7 @@ def _is_virtual(root: Path, settings: Mapping[str, str]) -> bool:
 
 
 def _processor(root: Path) -> dict[str, str]:
-    """Return model and microcode of the processors. Arm's kernel shows a number instead of a model's name."""
+    """Return model and microcode of the processors. On Arm the kernel shows a number instead of a model name."""
     values: dict[str, list[str]] = {"model name": [], "microcode": []}
     for line in kernel_files.text(root / "proc/cpuinfo").splitlines():
         name, colon, value = line.partition(":")
@@ -193,8 +193,9 @@ def _reserved(root: Path) -> str:
 def _kernel_policies(root: Path) -> dict[str, str]:
     """Return the sizes of transparent huge pages with their modes, interleave weights, tiers and the scheduler.
 
-    The scheduler is sched_ext's; a kernel without it has no such setting. (Linux, admin-guide/mm/transhuge,
-    ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave and -memory-tiers, scheduler/sched-ext.)
+    The scheduler is the one that sched_ext has loaded; a kernel without sched_ext lacks this setting. (Linux,
+    admin-guide/mm/transhuge, ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave and -memory-tiers,
+    scheduler/sched-ext.)
     """
     sizes = sorted((root / _HUGE).glob("hugepages-*kB"), key=lambda size: int(size.name[10:-2]))
     modes = {size.name[10:-2]: kernel_files.bracketed_word(size / "enabled") for size in sizes}
@@ -215,7 +216,7 @@ def _kernel_policies(root: Path) -> dict[str, str]:
 
 
 def _cgroup_limits(root: Path) -> dict[str, str]:
-    """Return the limits of the second version's cgroups of this process: the nearest one that is set, or max."""
+    """Return the limits of this process's cgroups (version 2): the nearest one that is set, or max."""
     lines = kernel_files.text(root / "proc/self/cgroup", "replace").splitlines()
     path = next((line[3:] for line in lines if line.startswith("0::")), "")
     folder = root / "sys/fs/cgroup" / path.lstrip("/")
@@ -239,13 +240,13 @@ def _nodes_per_package(host: Topology) -> str:
 
 
 # ----------------------------------------------------------------------
-# The parts of this host. Hosts of a system have equal boards and processors, but not the same ones: serial numbers
-# tell them apart, as far as they can be read (most only by root), and the addresses of network cards (by anybody).
-# Only hashes leave the host.
+# The identity of this host's parts. Boards and processors of a system are of one model; serial numbers (mostly
+# readable by root only) and addresses of network cards (readable by everybody) tell them apart. Only hashes leave
+# the host.
 
 #: Texts that are not a serial number.
 _NO_SERIAL = kernel_files.UNSTATED | {"0", "0x0"}
-#: An address that the card was made with (``addr_assign_type``).
+#: The value of ``addr_assign_type`` for a card's permanent address.
 _PERMANENT = 0
 #: The bit of the first byte of addresses that software has chosen.
 _LOCAL = 0x02

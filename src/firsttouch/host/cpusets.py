@@ -31,7 +31,7 @@ def parse_list(text: str) -> frozenset[int]:
 
 def format_list(members: Iterable[int]) -> str:
     """Return *members* in the kernel's list notation, ascending, with ranges: ``0-3,8``."""
-    # Within a range the members rise as their places do.
+    # Within a range, the difference of member and index is constant.
     groups = groupby(enumerate(sorted(set(members))), key=lambda pair: pair[1] - pair[0])
     runs = [[member for _, member in group] for _, group in groups]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The name of this host, and whether it is emulated: then its placements are real, but its speeds are not.
+"""The name of this host, and whether it is emulated. Placements on an emulated host are real; speeds are not.
 
 A virtual machine is treated as real, because its users get the speeds that are measured in it.
 """
@@ -15,14 +15,14 @@ from firsttouch.host import kernel_files
 
 #: The manufacturer in the firmware of the machines of tests/emulated/.
 MANUFACTURER = "firsttouch"
-#: QEMU's default name of a processor that it emulates.
+#: QEMU's default name for an emulated processor.
 EMULATED_PROCESSOR = "QEMU TCG CPU"
 #: The name of a host, safe to use in Slurm's options and in file names.
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def host_name() -> str:
-    """Return this host's name: Slurm's inside of a job, else the host name without its domain."""
+    """Return this host's name: the one that Slurm uses within a job, else the host name without its domain."""
     return os.environ.get("SLURMD_NODENAME") or short_name(os.uname().nodename)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grant of Slurm, a cpuset or a cgroup to this process, compared with the request of a command.
+"""Compares what Slurm, a cpuset or a cgroup grants this process with what a command requests.
 
-A job gets one CPU unless sbatch is told otherwise, and a step that srun starts does not get the CPUs of sbatch's
+A job gets one CPU by default, and a step that srun starts does not inherit the CPUs of sbatch's
 ``--cpus-per-task`` (srun(1), since 22.05). Programs start their threads nevertheless, and share the granted PUs.
 """
 
@@ -20,12 +20,12 @@ from firsttouch.units import format_bytes
 _STATED = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
 #: Options of programs that state how many threads they start.
 _OPTION = re.compile(r"--(n|num|max)?[-_]?(threads|cores|cpus)|-@")
-#: A number of consecutive hosts in Slurm's lists, and how many hosts these are.
+#: A value in Slurm's lists, and the number of consecutive hosts that share it.
 _COUNTS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 def number_of_job(variable: str, default: int = 0) -> int:
-    """Return the number in a variable of a job, *default* without it; raises BadInput for anything else."""
+    """Return the number in a job's variable, *default* if it is not set; raises BadInput for anything else."""
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
         raise BadInput(f"{variable} is {text!r}, not a number: only Slurm or mpirun should set it")
@@ -33,15 +33,15 @@ def number_of_job(variable: str, default: int = 0) -> int:
 
 
 def numbers_of_job(variable: str) -> list[int]:
-    """Return the number of each host in one of Slurm's variables, such as "72(x2),36"; none without it."""
+    """Return the numbers per host in one of Slurm's variables, such as "72(x2),36"; empty if it is not set."""
     counts = _COUNTS.findall(os.environ.get(variable, ""))
     return [int(count) for count, times in counts for _ in range(int(times or 1))]
 
 
 def asked_threads(command: Sequence[str]) -> int:
-    """Return the most threads that OMP_NUM_THREADS, the job, or an option of *command* states; 0 if none does.
+    """Return the most threads that OMP_NUM_THREADS, the job, or an option of *command* requests; 0 if none does.
 
-    Options that have one meaning in most programs are read, such as ``--threads 64``, and not ``-t 64``.
+    Only options with the same meaning in most programs are read, such as ``--threads 64``, but not ``-t 64``.
     """
     values = [os.environ.get(name, "").split(",")[0] for name in _STATED]
     values += [word.removeprefix("-@") for word in command if word.startswith("-@")]
@@ -53,9 +53,9 @@ def asked_threads(command: Sequence[str]) -> int:
 
 
 def lacking_pus(threads: int, host: Topology, granted: int | None = None) -> str:
-    """Return that *threads* are more than the PUs that this process may use, and the remedy; or "".
+    """Return a message with the remedy if *threads* exceeds the PUs that this process may use, else "".
 
-    *granted* are the PUs of its share, if it is one of several tasks (None: all that it may use).
+    *granted* is the number of PUs of its share if it is one of several tasks (None: all that it may use).
     """
     granted, whole = host.usable_pu_count if granted is None else granted, len(host.pus)
     if threads <= granted:
@@ -66,7 +66,7 @@ def lacking_pus(threads: int, host: Topology, granted: int | None = None) -> str
 
 
 def more_pus(threads: int, host: Topology, granted: int | None = None) -> str:
-    """Return how this process gets *threads* PUs, as the end of a sentence; "" if the host has no more."""
+    """Return how this process gets *threads* PUs, as the end of a sentence; "" if the host has too few."""
     enough = min(threads, len(host.pus))
     if not host.here or (host.usable_pu_count if granted is None else granted) >= enough:
         return ""
@@ -85,7 +85,7 @@ def more_pus(threads: int, host: Topology, granted: int | None = None) -> str:
 
 
 def _granted_memory() -> int:
-    """Return the bytes per host that Slurm granted this job; 0 if it states none: it may enforce no limit."""
+    """Return the bytes per host that Slurm granted this job; 0 if it states none (it may enforce no limit)."""
     if per_host := number_of_job("SLURM_MEM_PER_NODE", 0):
         return per_host << 20
     each, pus = number_of_job("SLURM_MEM_PER_CPU", 0), min(numbers_of_job("SLURM_JOB_CPUS_PER_NODE"), default=0)
@@ -93,7 +93,7 @@ def _granted_memory() -> int:
 
 
 def lacking_memory(need: int, available: int | None) -> str:
-    """Return that *need* bytes are more than the *available* ones (None: unknown), and the remedy; or ""."""
+    """Return a message with the remedy if *need* exceeds the *available* bytes (None: unknown), else ""."""
     if granted := _granted_memory():
         available = granted if available is None else min(available, granted)
     if available is None or need <= available:
@@ -101,5 +101,5 @@ def lacking_memory(need: int, available: int | None) -> str:
     lack = f"about {format_bytes(need)} of memory are needed, and this process may take {format_bytes(available)}"
     if "SLURM_JOB_ID" not in os.environ:
         return lack
-    # A tenth more: the programs and the kernel's own of the job.
+    # A tenth more, for the programs themselves and the kernel memory of the job.
     return f"{lack}: sbatch --mem={-(-need * 11 // 10 >> 30)}G grants it"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of errors and of throttling that the kernel shows any user.
 
-:func:`read` takes all of them, :func:`difference` states the events between two readings. Of memory modules there
-are the counters of EDAC drivers (per module, else per row, else per memory controller) and the pages that the
-kernel gave up; of processors, machine checks and thermal throttling.
+:func:`read` takes all of them, :func:`difference` states the events between two readings. For memory modules,
+these are the counters of EDAC drivers (per module, else per row, else per memory controller) and the pages that
+the kernel retired; for processors, machine checks and thermal throttling.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EDAC = {"ce": CORRECTED, "ue": UNCORRECTED}
 
 
 class Counter(NamedTuple):
-    """A counter: its *metric*, and the *module* (of memory, or another part) that it is of."""
+    """A counter: its *metric*, and the memory *module* or other part that it belongs to."""
 
     metric: str
     module: str
@@ -50,8 +50,8 @@ def read(root: Path = Path("/")) -> dict[Counter, int]:
 def difference(before: Counts, after: Counts) -> dict[Counter, int]:
     """Return the count of each counter between two readings.
 
-    A counter that went backwards began again at 0, as a driver was reloaded: it has counted at least what it
-    shows. A counter that only one reading has is unknown.
+    A counter that decreased was reset to 0 when its driver was reloaded; its current value is the least number of
+    events. A counter that only one reading has is unknown.
     """
     both = before.keys() & after.keys()
     changed = {counter: after[counter] - before[counter] for counter in sorted(both)}
@@ -71,7 +71,7 @@ def _memory(root: Path) -> Iterator[tuple[Counter, int]]:
             counts = [(edac_label(module), _count(module / f"dimm_{kind}_count")) for module in own]
             if not any(count is not None for _, count in counts):
                 counts = list(_rows(controller, kind))
-            # The counts without a known module. The controller's other counters are sums.
+            # The counts without a known module; the controller's other counters are sums over modules.
             unknown = _count(controller / f"{kind}_noinfo_count")
             if not counts:
                 counts, unknown = [(controller.name, _count(controller / f"{kind}_count"))], None

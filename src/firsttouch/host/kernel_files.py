@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-#: Texts of firmware without a meaning.
+#: Placeholders of firmware that mean nothing.
 UNSTATED = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default string", "None"})
 
 
@@ -34,7 +34,7 @@ def bracketed_word(file: Path) -> str:
 
 
 def by_number(folder: Path, prefix: str) -> list[Path]:
-    """Return the entries of *folder* that are named *prefix* and a number, by number."""
+    """Return the entries of *folder* whose names are *prefix* and a number, by that number."""
     try:
         names = [entry for entry in folder.iterdir() if entry.name.startswith(prefix)]
     except OSError:

@@ -28,7 +28,7 @@ _BITS = re.compile(r"(\d+) bits\Z")
 _SIZE = re.compile(r"(\d+) (bytes|kB|MB|GB|TB)\Z")
 _BYTES = {"bytes": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _SOCKET = r"(?P<socket>(?:CPU|PROCESSOR|PROC|SOCKET|P)[ _]*\d+)"
-#: Complete names of firmware, with socket and channel; whatever has another form has no known socket or channel.
+#: The firmware's names with socket and channel. For names of any other form, socket and channel are unknown.
 _PLACES = tuple(
     re.compile(rf"{pattern}(?:_AssetTag.*)?\Z", re.IGNORECASE)
     for pattern in (
@@ -42,14 +42,14 @@ _PLACES = tuple(
 )
 #: Channels in bank locators: "P1_Node1_Channel0_Dimm0", "NODE 1 CHANNEL 0 DIMM 0", "P0 CHANNEL A" ...
 _CHANNEL = re.compile(r"(?P<before>.*?)channel[ _-]?(?P<channel>[0-9]+|[a-z]\b)", re.IGNORECASE)
-#: ... or a letter after DIMM, before the slot's number on the channel: "DIMM_E1"; a bank locator may be a node.
+#: ... or a letter after DIMM, before the slot's number on the channel: "DIMM_E1".
 _LETTER = re.compile(r"DIMM[ _-]?(?P<channel>[A-Z])[0-9]\Z", re.IGNORECASE)
 _NODE = re.compile(r"NODE ?\d+\Z", re.IGNORECASE)
 #: The socket at the beginning of a slot's or channel's name; EDAC drivers write "CPU_SrcID#0".
 _SOCKET_OF = re.compile(
     r"(?:DIMM[ _-]*)?(?:CPU_SrcID#|CPU|PROCESSOR|PROC|SOCKET|P)[ _]*(\d+)(?!\d)", re.IGNORECASE
 )
-#: Texts of firmware that name no maker.
+#: The firmware's placeholders for an unknown manufacturer.
 _NO_MAKER = re.compile(r"(?:not specified|unknown|undefined|no dimm|n/?a|none|0x0+|0+)?\Z", re.IGNORECASE)
 #: The text before the channel in the text of a module.
 _CHANNEL_PART = ", channel "
@@ -76,8 +76,8 @@ Source = Literal["dmidecode", "udev", "edac", ""]
 class Module(Struct, frozen=True):
     """A populated memory module: configured transfers per second, data width (bits), and channel.
 
-    *rated_rate* are the transfers per second that it is made for, *kind* its type, such as DDR4. Numbers are 0 and
-    texts empty if they are not reported. *ambiguous*: another slot, empty or not, has the same locator.
+    *rated_rate* is its maximum transfers per second, *kind* its type, such as DDR4. Numbers are 0 and texts empty
+    if they are not reported. *ambiguous*: another slot, populated or empty, has the same locator.
     """
 
     locator: str
@@ -117,7 +117,7 @@ class Installed(Struct, frozen=True):
         for module in self.modules:
             name = module.locator or "slot"
             if module.ambiguous or name in slots:
-                # Each package may have a DIMM_A1. Then only the channel tells them apart.
+                # Each package may have a DIMM_A1: only the channel distinguishes them.
                 name = f"{name} {module.channel}".strip()
             number = 2
             while name in slots:
@@ -127,7 +127,7 @@ class Installed(Struct, frozen=True):
 
 
 def read_modules(root: Path = Path("/")) -> Installed:
-    """Return the modules of this host, or of the stored *root*, for which dmidecode is not asked."""
+    """Return the modules of this host, or of the stored *root* (without dmidecode)."""
     if root == Path("/"):
         modules, reason = _by_dmidecode()
         if not reason:
@@ -190,7 +190,7 @@ def of_udev(text: str) -> tuple[Module, ...]:
 
 
 def _populated(devices: Sequence[Mapping[str, str]]) -> tuple[Module, ...]:
-    """Return the modules in the slots that dmidecode's fields describe, of which some may be empty."""
+    """Return the modules in the slots that dmidecode's fields describe; some slots may be empty."""
     names = [_names(fields) for fields in devices]
     locators, slots = Counter(locator for locator, _, _ in names), Counter(names)
     modules = []
@@ -245,8 +245,8 @@ def _channel(locator: str, bank: str, asset_tag: str) -> str:
             return " ".join(part for part in (socket, groups.get("controller"), groups["channel"]) if part).lower()
     for text in (bank, locator):
         if match := _CHANNEL.match(text):
-            # Each package has a channel A, so the text before it is part of the name, and the socket of the other
-            # text if this one has none.
+            # Each package has a channel A. The name therefore includes the text before the channel, and the socket
+            # of the other locator if this one states none.
             other = socket_of(locator if text == bank else bank) if socket_of(text) is None else None
             socket = "" if other is None else f"p{other} "
             return f"{socket}{match['before']}{match['channel']}".strip().lower()
@@ -266,7 +266,7 @@ def socket_of(name: str) -> int | None:
 
 
 def socket_of_slot(slot: str, text: str) -> int | None:
-    """Return the socket that the name of a slot has, or else the channel in the *text* of its module."""
+    """Return the socket in the name of a slot, or else in the channel in the *text* of its module."""
     socket = socket_of(slot)
     return socket_of(channel_of(text)) if socket is None else socket
 
@@ -277,7 +277,7 @@ def channel_of(text: str) -> str:
 
 
 def rate_of(text: str) -> float:
-    """Return the configured transfers per second in the text of a module, or those it is made for; 0: neither."""
+    """Return the configured transfers per second in the text of a module, else the rated ones, else 0."""
     rate = _RATE_IN_TEXT.search(text)
     return float(rate[1] or rate[2]) * 1e6 if rate else 0.0
 

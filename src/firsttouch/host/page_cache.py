@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page cache of this host: how much of some files it holds, on which NUMA nodes, and how to drop them.
+"""The page cache of this host: how much of a file is cached, on which NUMA nodes, and how to drop it.
 
 :func:`look` does not read the disk: mincore(2) shows which pages are cached, madvise(2) maps only these, and
 this process's numa_maps shows their NUMA nodes. Linux answers mincore(2) only for a file that the caller owns or
@@ -28,10 +28,10 @@ from firsttouch.host import pages
 if TYPE_CHECKING:
     import ctypes
 
-#: Bytes that are mapped at a time. Mapped pages are included in this process's memory, with which the memory of
-#: instances is compared.
+#: Bytes that are mapped at a time. Mapped pages add to this process's memory, which is compared with the
+#: instances'.
 WINDOW = 1 << 26
-#: File systems whose files are in memory only, so that they cannot be dropped.
+#: File systems whose files exist in memory only, so their pages cannot be dropped.
 IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _PAGE = mmap.PAGESIZE
 _MADV_RANDOM, _MADV_POPULATE_READ = 1, 22
@@ -70,8 +70,8 @@ class _Sum(Struct):
 def look(files: Iterable[Path], *, fill: bool = False) -> Cached:
     """Return how much of *files* is cached, and on which NUMA nodes.
 
-    *fill*: read uncached pages, instead of asking for the state: for files with a state that may be hidden.
-    Raises RunFailed if a file cannot be read.
+    *fill*: read uncached pages instead of querying the state, for files whose state Linux hides. Raises RunFailed
+    if a file cannot be read.
     """
     seen = _Sum()
     for file in files:
@@ -79,7 +79,7 @@ def look(files: Iterable[Path], *, fill: bool = False) -> Cached:
             size = os.fstat(fd).st_size
             seen.size += size
             if not fill and _restricted(fd, size):
-                seen.unknown = f"{file}: Linux shows only those who own a file or may write it what is cached"
+                seen.unknown = f"{file}: Linux shows what is cached only to those who own a file or may write it"
                 continue
             for offset in range(0, size, WINDOW):
                 _add(seen, fd, offset, min(WINDOW, size - offset), fill=fill)
@@ -186,7 +186,7 @@ def _resident(libc: ctypes.CDLL, fd: int, address: int, length: int) -> bytes:
 
 
 def _restricted(fd: int, size: int) -> bool:
-    """Return whether mincore(2) hides the cached pages: it then shows even the page behind the end as cached."""
+    """Return whether mincore(2) hides the state: it then reports even the page behind the end as cached."""
     with _mapped(fd, -(-size // _PAGE) * _PAGE, _PAGE) as (libc, address):
         return _resident(libc, fd, address, _PAGE) == b"\1"
 

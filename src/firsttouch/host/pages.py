@@ -30,11 +30,11 @@ _HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _PART = 1 << 30
 _MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
 _NODES = re.compile(r" N(\d+)=(\d+)")
-#: The kernel's name for files that no file system has: huge pages, shared memory, memfd_create(2).
+#: The kernel's names for files without a directory entry: huge pages, shared memory, memfd_create(2).
 _NAMELESS = re.compile(r"(?: file=)?/(?:anon_hugepage|dev/zero|memfd:)")
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
-#: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
-#: So much (bytes) of the first line of numa_maps has the policy.
+#: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str). The
+#: policy is within this many bytes of the first line of numa_maps.
 _FIRST_LINE = 160
 _MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
 _DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
@@ -42,7 +42,7 @@ _SIZE = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
 
 
 # ----------------------------------------------------------------------
-# Texts of one process; one that has ended has empty ones
+# Texts of one process; they are empty if it has ended
 
 
 def status(process: Path) -> str:
@@ -69,8 +69,8 @@ def numa_maps(process: Path) -> str:
 def policy_of_thread(thread: Path) -> str:
     """Return the memory policy of a thread (``/proc/PID/task/TID``), an empty text if it has ended.
 
-    numa_maps shows it next to each mapping without a policy of its own. The first mapping, the program's text, has
-    none, and reading no more costs little: the kernel counts the pages of a mapping when its line is read.
+    numa_maps shows it for each mapping that has no other policy, such as the first one, the program's text. Only
+    this line is read, because the kernel counts the pages of a mapping when its line is read.
     """
     try:
         with (thread / "numa_maps").open("rb", buffering=0) as file:
@@ -91,8 +91,8 @@ def has_numa_maps(proc: Path = Path("/proc")) -> bool:
 class Sizes(NamedTuple):
     """The sizes of a process (bytes): its peak resident set, and its resident pages by kind.
 
-    The peak is since the start of the program that the process runs. *shared* is memory that processes share,
-    and mapped files in memory: the kernel does not tell the two apart here.
+    The peak is the highest since the process started its program. *shared* includes shared memory and mapped files
+    in memory, which the kernel does not distinguish here.
     """
 
     peak: int = 0
@@ -121,9 +121,9 @@ class Memory(Struct):
     #: Shared memory (tmpfs) that is mapped by huge pages.
     shared_huge: int = 0
     hugetlb: int = 0
-    #: Names of the mapped libraries among those that were looked for.
+    #: The requested libraries that are mapped, by name.
     libraries: frozenset[str] = frozenset()
-    #: Whether a process has transparent huge pages switched off by prctl(2).
+    #: Whether a process has switched transparent huge pages off by prctl(2).
     thp_disabled: bool = False
 
     @classmethod
@@ -219,9 +219,9 @@ def mode(line: str) -> str:
 
 
 class AnonymousPages(NamedTuple):
-    """Anonymous pages per NUMA node, and per memory policy; *copied* pages of files have been written to.
+    """Anonymous pages per NUMA node and per memory policy; *copied* are pages of files that were written to.
 
-    *shared* pages, which are among the first, belong to memory that processes share.
+    *shared* pages, which the counts per NUMA node include, belong to memory that processes share.
     """
 
     nodes: Counter[int]
@@ -233,15 +233,15 @@ class AnonymousPages(NamedTuple):
 def anonymous_pages(numa_maps: str) -> AnonymousPages:
     """Return the anonymous pages in a text of numa_maps, among them memory that processes share.
 
-    Mappings of files are left out: their first reader decides where their pages lie in the page cache, not this
-    policy, and of the copied ones, the kernel does not show where they lie.
+    Mappings of files are left out: their pages lie where their first reader put them, not where this policy says,
+    and the kernel does not show where copied pages lie.
     """
     nodes, modes, copied, shared = Counter[int](), Counter[str](), 0, 0
     for line in numa_maps.splitlines():
         is_file, is_private = " file=" in line and not _NAMELESS.search(line), " anon=" in line
         if is_file and is_private:
             copied += int(line.partition(" anon=")[2].split(" ", 1)[0]) * _unit(line)
-        # A mapping without pages has no part in the policies.
+        # A mapping without pages does not affect the policies.
         elif not is_file and (counts := node_pages(line)):
             nodes.update(counts)
             modes[mode(line)] += counts.total()

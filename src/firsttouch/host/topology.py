@@ -30,22 +30,22 @@ from firsttouch.units import format_bytes
 # It is read from hwloc's XML, version 2 or 3. The native probe prints it for this host or for a stored root, and
 # adds the kernel's further facts as info attributes (probe/src/host.c).
 
-#: hwloc's subtypes (also with CXL- before them) of device memory, which is never used for a program's data.
+#: hwloc's subtypes (optionally with the prefix CXL-) of device memory, which never holds a program's data.
 DEVICE_MEMORY = frozenset(p + kind for kind in ("GPUMemory", "NVIDIAGPUMemory", "SPM") for p in ("", "CXL-"))
 ORDINARY_MEMORY = frozenset({"", "DRAM"})
 #: hwloc's types of processor caches.
 _CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
-#: The level from which on several cores share a cache on all processors.
+#: From this level on, several cores share a cache on every processor.
 _LAST_LEVEL = 3
-#: hwloc's type of memory-side caches, which cache a bank and may be as large as memory. hwloc 2.0 used L3Cache
-#: with a subtype for Xeon Phi, above all banks of a NUMA node, of which it caches the DRAM.
+#: hwloc's type of memory-side caches, which may be as large as memory. For Xeon Phi, hwloc 2.0 used L3Cache with a
+#: subtype above all banks of a NUMA node; it caches only the DRAM.
 _SIDE_CACHE, _OLD_SIDE_CACHE = "MemCache", "MemorySideCache"
-#: Infos of a NUMA node with its tier: hwloc's (0 is the one with the highest bandwidth), and the probe's.
+#: Info attributes with the tier of a NUMA node: hwloc's (0 has the highest bandwidth), and the probe's.
 _TIERS = ("MemoryTier", "KernelMemoryTier")
 _NUMBER = re.compile(r"[0-9]{1,19}")
-#: The probe's info attributes: of the host the smallest memory limit of its cgroups (bytes) and, each as
-#: number:bytes, the NUMA nodes that hwloc leaves out; of a NUMA node the PUs that the kernel assigns to it, and
-#: those that are offline.
+#: The probe's info attributes. Of the host: the smallest memory limit of its cgroups (bytes), and the NUMA nodes
+#: that hwloc leaves out, each as number:bytes. Of a NUMA node: the PUs that the kernel assigns to it, and its
+#: offline PUs.
 _LIMIT, _LEFT_OUT, _PUS, _OFFLINE = "MemoryLimit", "LeftOutNUMANode", "cpulist", "OfflinePUs"
 #: hwloc's trees are about 20 deep; deeper ones than this are damaged or hostile.
 _DEEPEST = 100
@@ -69,10 +69,10 @@ class NumaNode(Struct, frozen=True):
     """A NUMA node by its kernel number, with its PUs; *memory_bytes* is 0 for a memoryless one.
 
     *huge_bytes* of its memory are reserved as huge pages (hugetlbfs) and not available to ordinary allocations.
-    *near* are the PUs that hwloc puts next to it: for a NUMA node without PUs the PUs that reach it fastest.
+    *near* are the PUs that hwloc attaches it to; for a NUMA node without PUs, those that reach it fastest.
     *side_cache_bytes* is the memory-side cache in front of its memory, such as HBM in cache mode. *tier* is the
-    memory tier that hwloc or the kernel states, lower ones being faster, and *bandwidth* (MiB/s) the highest one
-    that the firmware states. *offline* are its PUs that the kernel does not use now.
+    memory tier that hwloc or the kernel states (lower is faster), *bandwidth* the highest one (MiB/s) that the
+    firmware states, and *offline* are its PUs that are switched off.
     """
 
     index: int
@@ -99,7 +99,7 @@ class Topology(Struct, frozen=True, dict=True):
     """A host as hwloc reports it.
 
     *distances* maps pairs (from, to) of NUMA nodes to the firmware's relative latency (10 is local); it is empty
-    if the firmware reports none. *allowed_pus* and *allowed_nodes* are those that the observed process may use,
+    if the firmware reports none. The observed process may use *allowed_pus* and *allowed_nodes*;
     *memory_limit_bytes* is its cgroup's limit or None. *here* is true for the host that this process runs on.
     *left_out* maps NUMA nodes that are in /sys but not in hwloc's topology to their memory (bytes). *file* is the
     source, None for this host.
@@ -160,8 +160,8 @@ class Topology(Struct, frozen=True, dict=True):
     def domains(self) -> tuple[frozenset[int], ...]:
         """The PUs of each last-level cache within a NUMA node, by their lowest PU; () if no node has several.
 
-        The last level is hwloc's L3 or one beyond it; where none is stated, the dies stand for it. PUs of a NUMA
-        node that have none are one domain.
+        The last level is hwloc's L3 or a later one; without any, dies are used instead. The PUs of a NUMA node
+        that have no such cache are one domain.
         """
         level = max((c.level for c in self.caches), default=0)
         caches = [c.pus for c in self.caches if c.level == level >= _LAST_LEVEL] or self.dies
@@ -201,8 +201,8 @@ class Topology(Struct, frozen=True, dict=True):
     def data_nodes(self) -> tuple[int, ...]:
         """The :attr:`memory_nodes` that hold a program's data by default.
 
-        High-bandwidth, persistent and CXL memory, and memory of another tier than the NUMA nodes with PUs, is left
-        out, unless its node has PUs or there is no other memory.
+        A node without PUs is left out if its memory is high-bandwidth, persistent or CXL memory, or of another
+        tier than the nodes with PUs, unless there is no other memory.
         """
         memory = [self.node(n) for n in self.memory_nodes]
         working = {n.tier for n in memory if n.pus}
@@ -214,11 +214,11 @@ class Topology(Struct, frozen=True, dict=True):
         return self.distances.get((origin, target), 10 if origin == target else 20)
 
     def last_cache_bytes(self) -> int:
-        """Return the size (bytes) of the largest cache that one PU reaches, 0 if unknown."""
+        """Return the size (bytes) of the largest cache of any PU, 0 if unknown."""
         return max((c.size_bytes for c in self.caches), default=0)
 
     def remarks(self) -> list[str]:
-        """Return a line for each part of the host that no scenario uses because its description is wrong."""
+        """Return a line for each part of the host that is described wrongly, and therefore in no scenario."""
         remarks = []
         if self.left_out:
             lost, listed = sum(self.left_out.values()), sum(n.memory_bytes for n in self.numa_nodes)
@@ -347,7 +347,7 @@ class _Above(NamedTuple):
 def _objects(
     element: ET.Element, numbers: Iterator[int], above: _Above, depth: int = 0
 ) -> Iterator[tuple[ET.Element, _Above]]:
-    """Yield the objects of a tree. Packages and cores take the next of *numbers*.
+    """Yield the objects of a tree. Packages and cores are numbered by *numbers*.
 
     The kernel's own numbers of cores repeat between packages.
     """
@@ -387,10 +387,10 @@ def _tier(element: ET.Element) -> int | None:
 
 
 def _owners(nodes: Sequence[NumaNode]) -> dict[int, int]:
-    """Return the one NUMA node that the kernel assigns to each PU.
+    """Return the NUMA node of each PU, as the kernel assigns them.
 
-    Without the kernel's lists they are inferred: hwloc also attaches high-bandwidth, CXL and device memory to
-    nearby PUs. Ordinary memory (DRAM) comes first, then the node with fewest PUs, then the lowest number.
+    Without the kernel's lists they are inferred, because hwloc also attaches high-bandwidth, CXL and device memory
+    to nearby PUs: ordinary memory (DRAM) is preferred, then the node with fewest PUs, then the lowest number.
     """
     ranked = sorted(nodes, key=lambda n: (n.subtype not in ORDINARY_MEMORY, len(n.pus), n.index))
     owner: dict[int, int] = {}
@@ -452,7 +452,7 @@ def probe_program() -> Path:
     beside = Path(sys.executable).with_name(PROBE)
     path = beside if os.access(beside, os.X_OK) else shutil.which(PROBE)
     if not path:
-        raise Missing(f"{PROBE} is not there: `make setup` builds it, or build and install it with cmake -S probe")
+        raise Missing(f"{PROBE} is not installed: `make setup` builds it, or build it with cmake -S probe")
     return Path(path)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which placement scenarios a host offers.
+"""The placement scenarios of a host.
 
 In: a topology, policies.toml and the memory that an instance needs. Out: a plan of scenarios, each with its
 placements. Public: ``placement`` (``plan``, ``Scenario``, ``Placement``), ``policies``, ``memory_fit.Need`` and

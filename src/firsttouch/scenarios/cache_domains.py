@@ -15,20 +15,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-#: The search is exact up to these numbers of states and parts, within a second. Beyond, with
-#: domains of many sizes, parts follow each other through all domains.
+#: Up to these numbers of states and parts the search is exact and takes at most a second. Beyond (domains of many
+#: sizes), parts are laid one after the other through all domains.
 EXACT = 40_000
 
 
 class _Size(NamedTuple):
-    """How many PUs of a domain must be used, because a core would be idle otherwise, and may be used."""
+    """The fewest PUs of a domain that must be used so that no core is idle, and the most that may be used."""
 
     least: int
     most: int
 
 
 class _Joined(NamedTuple):
-    """Domains that some parts divide: how many of each size, and how many *parts*."""
+    """A group of domains that *parts* divide among them: the number of domains of each size."""
 
     domains: tuple[int, ...]
     parts: int
@@ -39,8 +39,8 @@ def divide(
 ) -> list[tuple[int, ...]]:
     """Return *parts* tuples of *size* PUs, best first, in the order of the *domains*.
 
-    *domains* have their PUs best first: the first of each core, then the second ones. *core* and *rank* are the
-    number of a PU's core and its place in the core. There must be parts * size PUs at least.
+    *domains* have their PUs best first: the first of each core, then the second ones. *core* and *rank* return the
+    number of a PU's core and its place in the core. At least parts * size PUs are needed.
     """
     ranks = Counter(rank[pu] for domain in domains for pu in domain)
     level = next(level for level in itertools.count(1) if sum(ranks[r] for r in range(level)) >= parts * size)
@@ -68,10 +68,10 @@ def _core_and_number(core: Mapping[int, int], pu: int) -> tuple[int, int]:
 
 
 def _components(sizes: Sequence[_Size], parts: int, size: int) -> list[tuple[list[int], int]]:
-    """Return the domains (places in *sizes*) that parts divide among them, with the number of these parts.
+    """Return groups of domains (indexes of *sizes*), each with the number of parts that divide it.
 
-    Parts that follow each other through d domains cross d - 1 borders, so the fewest possible domains are joined,
-    and the most possible groups have parts.
+    Consecutive parts in d domains cross d - 1 borders, so as few domains as possible are joined, in as many groups
+    as possible.
     """
     least = [math.ceil(s.least / size) for s in sizes]
     most = [s.most // size for s in sizes]
@@ -101,7 +101,7 @@ def _components(sizes: Sequence[_Size], parts: int, size: int) -> list[tuple[lis
 def _cheapest(
     kinds: tuple[_Size, ...], available: tuple[int, ...], parts: int, size: int
 ) -> tuple[float, int, tuple[_Joined, ...]]:
-    """Return the borders that parts cross, minus the number of groups, and the groups, of the best division."""
+    """Return the best division: the crossed borders minus the number of groups, and the groups."""
     first = next((i for i, count in enumerate(available) if count), None)
     if first is None:
         return (math.inf if parts else 0), 0, ()
@@ -118,7 +118,7 @@ def _cheapest(
 def _choices(
     kinds: tuple[_Size, ...], available: tuple[int, ...], first: int, parts: int, size: int
 ) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the groups with a domain of the *first* kind, and how many parts they may have; 0: it is left idle."""
+    """Yield the possible groups with a domain of the *first* kind, and their numbers of parts (0: idle)."""
     alone = tuple(int(i == first) for i in range(len(kinds)))
     if not kinds[first].least:
         yield alone, 0
@@ -132,8 +132,8 @@ def _choices(
 def split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
     """Split the PUs of one domain, best first, into *parts* of *size* PUs that share few cores.
 
-    Left-over PUs are the last ones, second hardware threads if there are any. Neighbouring PUs stay together
-    unless parts made of whole cores share fewer cores.
+    The last PUs are left over, which are second hardware threads if there are any. Neighbouring PUs stay together,
+    unless parts of whole cores share fewer cores.
     """
     kept = sorted(pus[: parts * size], key=lambda p: (core[p], p))
     runs = [kept[i * size : (i + 1) * size] for i in range(parts)]

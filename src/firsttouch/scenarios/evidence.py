@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only judge of the kernel's view of a placement: where pages lie, by which policy, of which kind.
+"""Judges a placement by what the kernel shows: where pages lie, by which policy, and of which kind.
 
-Each function returns the defect in a few words, or an empty string. :mod:`firsttouch.host.pages` reads what is
-judged here. Programs, copies of an index, the page cache and RAM stores are judged by one rule. How far
-interleaved pages may be uneven is a number of policies.toml, which the native probe has too (probe/src/memory.c).
+Only this module does. Each function returns the defect in a few words, or an empty string.
+:mod:`firsttouch.host.pages` reads what is judged here. Programs, copies of an index, the page cache and RAM stores
+are judged by one rule. policies.toml states how uneven interleaved pages may be; the native probe has the same
+number (probe/src/memory.c).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from firsttouch.units import format_bytes
 
 #: A placement is verified only if the sampled memory is at least this part of the program's peak.
 LEAST_SEEN = 0.5
-#: With fewer 4 KiB pages per bank (4 MiB), there is too little data to check evenness.
+#: With fewer 4 KiB pages per bank (4 MiB), evenness is not checked.
 FEW_PAGES = 1024
-#: Less memory (bytes) of a program than this is not treated as unseen: of anonymous memory, and of all, whose
-#: sizes the kernel does not count to the page.
+#: Less unseen memory (bytes) than this is ignored: of anonymous memory, and of all memory, whose size the kernel
+#: does not count to the page.
 LITTLE, LITTLE_OF_ALL = 2 << 20, FEW_PAGES * UNIT
-#: A program with less anonymous memory (bytes) has no place for huge pages.
+#: A program with less anonymous memory (bytes) cannot use huge pages.
 LEAST_MEMORY = 8 << 20
 
 
@@ -48,11 +49,11 @@ def why_misplaced(
     uneven: float | None = None,
     huge_pages: int = 1,
 ) -> str:
-    """Return why *pages* (4 KiB pages per NUMA node) do not lie on *banks*, *even* or in proportion to *weights*.
+    """Return why *pages* (4 KiB, per NUMA node) are not on *banks*, evenly (*even*) or by *weights*.
 
     At most the fraction *outside* of them may lie elsewhere. A share may differ from the wanted one by the
-    fraction *uneven* (default: the interleave policy's), and by *huge_pages* per weight, because the kernel deals
-    whole ones.
+    fraction *uneven* (default: the interleave policy's), and by *huge_pages* per weight, because the kernel
+    distributes whole huge pages.
     """
     total = sum(pages.values())
     shares = [pages.get(bank, 0) for bank in banks]
@@ -62,7 +63,7 @@ def why_misplaced(
     uneven = policy_of("interleave").tolerance if uneven is None else uneven
     weights = (1,) * len(banks) if even else weights
     for weight, count in zip(weights, shares, strict=bool(weights)):
-        # The kernel puts a number of pages in turn on a NUMA node that equals its weight.
+        # In each turn, the kernel puts as many pages on a NUMA node as its weight.
         wanted = sum(shares) * weight / sum(weights)
         if wanted >= FEW_PAGES and abs(count - wanted) > uneven * wanted + huge_pages * huge_page() * weight:
             by = f" by weights {':'.join(map(str, weights))}" if len(set(weights)) > 1 else ""
@@ -86,7 +87,7 @@ def wrong_pages(asked: Placement, pages: Mapping[int, int], modes: Mapping[str, 
 
 
 def wrong_threads(asked: Placement, modes: Iterable[str]) -> str:
-    """Return which memory policies of threads are not as *asked*: pages that such threads touch lie elsewhere."""
+    """Return which memory policies of threads differ from *asked*, so that their pages lie elsewhere."""
     policy = policy_of(asked.policy)
     wrong = sorted(mode for mode in modes if not policy.holds(mode, asked.extent))
     return (
@@ -105,7 +106,7 @@ def _counts(pages: Mapping[int, int]) -> str:
 
 
 def too_small(names: Sequence[str], memory: Memory) -> bool:
-    """Return whether a program has too little memory for huge pages that the options *names* ask for, so far."""
+    """Return whether a program still has too little memory for the huge pages that the options *names* request."""
     wanted = any(option(name).hugetlb or (option(name).huge or (0, 1))[0] for name in names)
     return wanted and memory.anonymous + memory.hugetlb < LEAST_MEMORY
 
@@ -134,11 +135,11 @@ def _broken(asked: MemoryOption, memory: Memory) -> str:
 
 
 # ----------------------------------------------------------------------
-# The texts about a run
+# Descriptions of a run
 
 
 class Verified(Protocol):
-    """A run whose placement was checked: why it did not hold or is unknown, and why it is unknown, else empty."""
+    """A run with a checked placement: why it did not hold or is unknown, and why it is unknown; else empty."""
 
     @property
     def misplaced(self) -> str: ...  # noqa: D102
@@ -146,7 +147,7 @@ class Verified(Protocol):
     def unverified(self) -> str: ...  # noqa: D102
 
 
-#: Before the reason why a placement did not hold, or is unknown: for a measurement, which does not count then, and
+#: Precedes the reason why a placement did not hold or is unknown: for a measurement, which is then discarded, and
 #: for a run whose output is wanted.
 INVALID = "INVALID: "
 COMPLETE = "the output is complete, its placement is unverified: "
@@ -158,7 +159,7 @@ def state(run: Verified) -> str:
 
 
 def describe(run: Verified, unverified: str = INVALID) -> str:
-    """Return in a few words whether the placement of a run held; *unverified* stands before why it is unknown."""
+    """Return in words whether the placement of a run held; *unverified* precedes why it is unknown."""
     return in_words(state(run), run.unverified or run.misplaced, unverified)
 
 
@@ -168,19 +169,19 @@ def in_words(word: str, reason: str, unverified: str = INVALID) -> str:
 
 
 # ----------------------------------------------------------------------
-# Whether enough was seen
+# Whether enough memory was sampled
 
 
 class Coverage(Struct, frozen=True):
     """How much of the memory of a program, or of several together, was sampled (bytes)."""
 
-    #: Anonymous memory whose pages were sampled, and its certain amount at the program's peak.
+    #: Anonymous memory whose pages were sampled, and a lower limit of it at the program's peak.
     seen: int
     anonymous: int
-    #: Resident pages of files, which are counted and not sampled, and all memory at the peak.
+    #: Resident pages of files, which are counted but not sampled, and all memory at the peak.
     files: int = 0
     peak: int = 0
-    #: How many programs these are the sums of.
+    #: The number of programs in these sums.
     programs: int = 1
 
     def __add__(self, other: Coverage) -> Coverage:
@@ -193,7 +194,7 @@ class Coverage(Struct, frozen=True):
         return min([1.0, *(seen / peak for seen, peak, _ in self._parts() if peak)])
 
     def reason(self) -> str:
-        """Return that too little was seen to judge where the memory lies, or an empty string."""
+        """Return a message if too little memory was sampled to judge where it lies, or an empty string."""
         for seen, peak, little in self._parts():
             if seen < LEAST_SEEN * peak and peak - seen > little:
                 return (
@@ -203,10 +204,10 @@ class Coverage(Struct, frozen=True):
         return ""
 
     def _parts(self) -> list[tuple[int, int, int]]:
-        """Return the sampled part of the anonymous memory and of all memory, and how little is ignored.
+        """Return the sampled part of the anonymous memory and of all memory, each with the unseen rest to ignore.
 
-        How many pages of files are resident at the peak is not known, only how many are mapped: the anonymous
-        memory may be larger than its lower limit. All memory is known, but files may be most of it.
+        The kernel shows how many pages of files are mapped at the peak, not how many are resident, so the
+        anonymous memory is known by its lower limit only. The total is known, but may be mostly files.
         """
         parts = ((self.seen, self.anonymous, LITTLE), (self.seen + self.files, self.peak, LITTLE_OF_ALL))
         return [(seen, peak, self.programs * little) for seen, peak, little in parts]

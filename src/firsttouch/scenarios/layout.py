@@ -27,7 +27,7 @@ class Share(NamedTuple):
 
 
 class Layout:
-    """The ways to divide a topology's usable PUs among instances.
+    """Divides a topology's usable PUs among instances.
 
     *threads* limits the threads in total (default: all usable PUs). Data go to :attr:`Topology.data_nodes`, or
     with *all_memory* to all :attr:`Topology.memory_nodes`. Raises BadInput if no PU or no memory may be used, or
@@ -80,7 +80,7 @@ class Layout:
                 yield self._shares(instances, threads), threads
 
     def divisions_by_cache(self) -> Iterator[tuple[list[Share], int]]:
-        """Yield the same for scenarios with an instance on each last-level cache; raises CannotHere for none."""
+        """Yield the same for scenarios of one instance per last-level cache; raises CannotHere without any."""
         instances = sum(map(len, self.domains.values()))
         by_threads = {len(s[0].pus): s for w in (True, False) for s in [self.caches(instances, whole_cores=w)]}
         yield from ((shares, threads) for threads, shares in sorted(by_threads.items()))
@@ -88,7 +88,7 @@ class Layout:
     def division(self, instances: int, threads: int | None, *, bound: bool = True) -> tuple[list[Share], int]:
         """Return the shares of *instances* with *threads* threads each (None: all usable PUs), and the threads.
 
-        *bound* instances share no PU; others may each use everything. Raises CannotHere with the reason if the
+        *bound* instances share no PU; otherwise each may use all PUs. Raises CannotHere with the reason if the
         host has no room for them.
         """
         if threads is None and self.total % instances:
@@ -113,7 +113,7 @@ class Layout:
         return self._packed(instances, each), each
 
     def caches(self, instances: int, threads: int | None = None, *, whole_cores: bool = False) -> list[Share]:
-        """Return shares that have the last-level caches of their PUs alone, equally many each, in one NUMA node.
+        """Return shares that own whole last-level caches, the same number each, within a NUMA node.
 
         Each instance has *threads* threads (None: all PUs of its caches, or with *whole_cores* one of each core).
         Raises CannotHere if there are too few caches or PUs.
@@ -141,10 +141,11 @@ class Layout:
         return [self._share(pus, self._nearest((node,))) for node, pus in divided]
 
     def parts(self, count: int, threads: int | None) -> list[Share]:
-        """Return the shares of *count* programs of *threads* threads (None: all PUs that there are for each).
+        """Return the shares of *count* programs of *threads* threads (None: an equal part of all PUs).
 
-        Each has its data on the NUMA nodes of its PUs, also the only one. A grant need not fit into NUMA
-        nodes: then neighbouring PUs of two of them are a share. Raises CannotHere if there are too few PUs.
+        Each has its data on the NUMA nodes of its PUs, even if there is only one program. A grant need not align
+        with NUMA nodes: a share may then have neighbouring PUs of two nodes. Raises CannotHere if there are too
+        few PUs.
         """
         each = threads or max(1, self.total // count)
         try:
@@ -169,8 +170,8 @@ class Layout:
     def _shares(self, instances: int, threads: int | None = None) -> list[Share]:
         """Return the instances' shares of *threads* PUs each, by default the most possible.
 
-        Instances are equal, so PUs that do not divide evenly stay idle. More instances than NUMA nodes are a
-        multiple of them.
+        Instances are equal, so PUs that do not divide evenly stay idle. If there are more instances than NUMA
+        nodes, their number is a multiple of the nodes.
         """
         nodes = tuple(self.pus)
         if instances > len(nodes):
@@ -181,7 +182,7 @@ class Layout:
         return [self._share(self._of_group(g, threads), self._nearest(g)) for g in self._groups[instances]]
 
     def _of_group(self, group: Sequence[int], threads: int | None) -> tuple[int, ...]:
-        """Return *threads* PUs of a group of NUMA nodes (None: all), in few last-level caches of each."""
+        """Return *threads* PUs of a group of NUMA nodes (None: all), in the fewest last-level caches of each."""
         pus = self._merge(group)[:threads]
         if threads is None or all(len(self.domains[n]) == 1 for n in group):
             return pus
@@ -210,7 +211,7 @@ class Layout:
     def _merge(self, group: Sequence[int]) -> tuple[int, ...]:
         """Return the PUs of a group, the first of each core first, alternating between its NUMA nodes.
 
-        The first PUs are thus spread over the group, and no core is shared while another one idles.
+        The first PUs are thus spread over the group, and no core is shared while another one is idle.
         """
         ranked = [(self._rank[p], i, n) for n in group for i, p in enumerate(self.pus[n])]
         return tuple(self.pus[n][i] for _, i, n in sorted(ranked))

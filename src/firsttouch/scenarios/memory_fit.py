@@ -15,8 +15,8 @@ from firsttouch.units import format_bytes
 #: Part of a bank that the kernel uses. On a host like the thesis's (hwloc's 64amd64-4s2n4ca2co), 3.2 to 3.9 % of
 #: each bank are neither free nor cached files (sys/devices/system/node/node*/meminfo).
 KERNEL_SHARE = 0.05
-#: The use of the files of its index by a program: it has none, reads them into its own memory, maps them, or maps
-#: the ones that another command has loaded.
+#: How a program uses the files of its index: it has none, reads them into its memory, maps them, or maps those
+#: that another command has loaded.
 IndexUse = Literal["none", "read", "mapped", "loaded"]
 
 
@@ -33,13 +33,13 @@ class Need(NamedTuple):
     index_use: IndexUse = "none"
 
     def bytes_for(self, threads: int, copies: Copies = "own") -> int:
-        """Return the bytes that one instance of *threads* threads needs, without a copy that it shares."""
+        """Return the bytes that one instance of *threads* threads needs, without shared copies of the index."""
         shared = copies != "own" and self.index_use in {"mapped", "loaded"}
         return (0 if shared else self.index_bytes) + self.instance_bytes + threads * self.thread_bytes
 
 
 def bank_bytes(topology: Topology, node: int) -> int:
-    """Return the bytes of a NUMA node that programs can use: without huge pages and the kernel's share."""
+    """Return the bytes of a NUMA node that programs can use, which excludes huge pages and the kernel's share."""
     bank = topology.node(node)
     return max(0, int((bank.memory_bytes - bank.huge_bytes) * (1 - KERNEL_SHARE)))
 
@@ -54,11 +54,11 @@ def copy_banks(banks: Sequence[Sequence[int]], copies: Copies) -> list[tuple[int
 
 
 def why_unshared(need: Need, copies: Copies) -> str:
-    """Return why the program cannot have its index in this way, or an empty string."""
+    """Return why the program cannot share its index in this way, or an empty string."""
     if copies == "own":
         return ""
     if need.index_use == "none":
-        return "the program has no index that firsttouch knows"
+        return "firsttouch knows no index of this program"
     if copies == "none" and need.index_use != "mapped":
         return "the program cannot map the files of its index, so instances cannot share them in the page cache"
     return ""
@@ -73,12 +73,12 @@ def shortage(
     even: bool,
     copies: Copies = "own",
 ) -> str:
-    """Return why the memory does not suffice, with the arithmetic, or an empty string.
+    """Return why the memory is too small, with the arithmetic, or an empty string.
 
     *banks* are the NUMA nodes of each instance's data; instances that share a bank share its memory equally. With
     *even*, an instance puts the same amount on each of its banks, so the smallest bank decides. Otherwise the sum
-    of its banks decides. *copies* says where the instances have their index. A copy lies evenly on its banks, and
-    an instance that maps it needs its buffers only.
+    of its banks decides. *copies* says where copies of the index lie. A copy lies evenly on its banks, and an
+    instance that maps it needs memory for its buffers only.
 
     Several instances that load the index must also leave room for one copy of its file, because all read it
     through the page cache on the same banks. If a bank is full, the kernel takes another bank before it drops
@@ -114,7 +114,7 @@ def shortage(
             )
         if each > (have := sum(room[n] for n in nodes)):
             return f"{begin}its NUMA nodes {format_list(nodes)} have {format_bytes(have)} for it{beside}"
-    # The default banks of data and the banks that these instances use, perhaps of other memory tiers.
+    # The default banks for data, and the banks of these instances, which may be of other memory tiers.
     have = sum(bank_bytes(topology, n) for n in users.keys() | set(topology.data_nodes))
     limit = topology.memory_limit_bytes
     return _too_much(have, limit, each, need, instances=len(banks), parts=parts, copies=copies, number=len(places))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory options of memory_options.toml; adding one needs an entry there and no code.
 
-An option covers the rest of a placement: the page size, the allocator, and where the pages of an index lie.
+An option sets the page size, the allocator, or where the pages of an index lie.
 :mod:`firsttouch.scenarios.evidence` compares them with the kernel's view of a running program.
 """
 
@@ -29,7 +29,7 @@ from firsttouch.host import kernel_files
 from firsttouch.tools import run_tool
 
 Kind = Literal["pages", "allocator", "index"]
-#: Where the instances of a scenario read their index.
+#: Where the instances of a scenario read their index from.
 Copies = Literal["own", "none", "node", "all"]
 _Env = Mapping[Annotated[str, Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")], Word]
 _Part = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
@@ -78,7 +78,7 @@ def parse(text: str, file: str) -> dict[str, MemoryOption]:
 
 @functools.cache
 def _library(names: tuple[str, ...]) -> str:
-    """Return the first of a library's *names* that the cache of the dynamic linker has, else the first one."""
+    """Return the first of a library's *names* in the cache of the dynamic linker, else the first name."""
     try:
         cache = Path("/etc/ld.so.cache").read_bytes()
     except OSError:  # musl has no cache
@@ -144,17 +144,17 @@ def select_options(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) ->
 
 
 def of_aligners(text: str) -> tuple[str, ...]:
-    """Return the options of such a list that are tried for an aligner; raises BadInput.
+    """Return the options of such a list that are tried with an aligner; raises BadInput.
 
-    Options of its index are tried if they are named: their copies need time and memory.
+    Options of its index are tried only if they are named, because copies need time and memory.
     """
     return select_options(text) if text == "all" else select_options(text, get_args(Kind))
 
 
 def combinations(names: Sequence[str], program: str = "") -> tuple[list[tuple[str, ...]], dict[str, str]]:
-    """Return the sets of *names* that this host supports for *program*, and why others are not among them.
+    """Return the sets of *names* that this host supports for *program*, and by option the reasons against others.
 
-    A set has at most one option of each kind. The reasons are by option.
+    A set has at most one option of each kind.
     """
     refused = {name: reason for name in names if (reason := refusal([name]) or unfit([name], program))}
     by_kind = [
@@ -175,7 +175,7 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
     allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
     for name in names:
         chosen = option(name)
-        # The variables of pages are for glibc's malloc, which an allocator replaces.
+        # The variables of page sizes configure glibc's malloc, which an allocator replaces.
         own = {} if allocator and chosen is pages else chosen.env
         preload = {"LD_PRELOAD": chosen.library} if chosen.library else {}
         for variable, value in {**own, **preload}.items():
@@ -189,7 +189,7 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
 
 @contextlib.contextmanager
 def inherit_settings(names: Sequence[str]) -> Iterator[None]:
-    """Set for the block a property that a program inherits from its parent: no transparent huge pages."""
+    """Switch transparent huge pages off during the block; programs inherit this from their parent."""
     if not any(option(name).thp_disable for name in names):
         yield
         return
@@ -204,14 +204,14 @@ def inherit_settings(names: Sequence[str]) -> Iterator[None]:
 
 
 # ----------------------------------------------------------------------
-# The options that this host and a program support
+# Which options this host and a program support
 
 
 def refusal(names: Sequence[str]) -> str:
-    """Return why this host does not support the options, or an empty string; a trial decides where it can."""
+    """Return why this host does not support the options, or an empty string; where possible, they are tried."""
     allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
     if allocator and pages and pages.name not in allocator.with_:
-        return f"{allocator.name} has no {pages.name} of its own: leave one of them out"
+        return f"{allocator.name} does not support {pages.name}: leave one of them out"
     return next(filter(None, map(_refusal, names)), "")
 
 
@@ -223,7 +223,7 @@ def _refusal(name: str) -> str:
 
 
 def _unset(chosen: MemoryOption) -> str:
-    """Return which setting of the kernel an option lacks, or an empty string."""
+    """Return which kernel setting an option needs, or an empty string."""
     if chosen.setting:
         file, choices = chosen.setting.file, chosen.setting.choices
         try:
@@ -232,7 +232,7 @@ def _unset(chosen: MemoryOption) -> str:
             return f"{file}: {error.strerror}"
         if not current or current[1] not in choices:
             now = current[1] if current else "not set"
-            return f"{file} is {now}, an administrator must make it {' or '.join(choices)}"
+            return f"{file} is {now}: an administrator must set it to {' or '.join(choices)}"
     if chosen.positive and not any(kernel_files.number(Path(file)) for file in chosen.positive):
         return f"{' and '.join(chosen.positive)} are 0, an administrator must reserve huge pages"
     return ""
@@ -293,7 +293,7 @@ def _ignores_preload(file: Path, depth: int = 4) -> str:
 
 
 def _other_rights(file: Path) -> str:
-    """Return that a program gets other rights than its user's, or an empty string."""
+    """Return which rights a program gets beyond its user's, or an empty string."""
     state = file.stat()
     others = (state.st_mode & stat.S_ISUID and state.st_uid != os.getuid()) or (
         state.st_mode & stat.S_ISGID and state.st_gid != os.getgid()

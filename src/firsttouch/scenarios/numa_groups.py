@@ -2,7 +2,7 @@
 """Groups of neighbouring NUMA nodes, chosen by the distance matrix.
 
 Node numbers do not reflect distance: on the thesis's Opteron, NUMA nodes 0 and 3 are two hops apart (distance 22),
-0 and 2 only one (16).
+and 0 and 2 only one (16).
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def _improved(cost: list[list[int]], groups: int, size: int) -> Sequence[Sequenc
     import numpy as np  # noqa: PLC0415 (slow to load, and such hosts are rare)
 
     matrix = np.array(cost)
-    # The group of each node; nodes of the last one are left over and have no cost.
+    # The group of each node. Nodes of the last group are left over and cost nothing.
     group_of = np.full(len(matrix), groups)
-    # The cost of each node with all members of each group, updated at each exchange.
+    # The cost of each node to all members of each group, updated at each exchange.
     beside = np.zeros((len(matrix), groups + 1), dtype=np.int64)
     for group in range(groups):
         for _ in range(size):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: N instances x T threads x policy, each instance with its placement (thesis section 5.2).
 
-Planning needs a topology only, so it works for any stored topology.
+Planning needs nothing but a topology, so it works with stored ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 _NAME = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})?-([a-z-]+)", re.IGNORECASE | re.ASCII)
 
 
-#: Where instances have an index that they share, the nearest memory first.
+#: Where shared copies of an index may lie, the nearest memory first.
 _SAVING: tuple[Copies, ...] = ("node", "all", "none")
 
 
@@ -50,7 +50,7 @@ def extent_of(instances: int) -> Extent:
 
 
 class ScenarioName(NamedTuple):
-    """The parts of a scenario's name; *threads* of each instance are None if the name does not state them."""
+    """The parts of a scenario's name; *threads* (per instance) is None if the name does not state it."""
 
     instances: int
     policy: Policy
@@ -59,7 +59,7 @@ class ScenarioName(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one instance without a policy and options, with which others are compared."""
+        """Whether it is one instance without policy and options, the baseline of comparisons."""
         return self.instances == 1 and not self.policy.whole and not self.options
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def parse_name(text: str) -> ScenarioName | None:
 
 
 def name_of(instances: int, threads: int, policy: str) -> str:
-    """Return the name of a scenario under the *policy* of that name, which this installation may not have."""
+    """Return the name of a scenario under the *policy* of that name, which need not be installed here."""
     described = policies.policies().get(policy)
     word = policies.word_of(described, extent_of(instances)) if described else policy
     return f"{instances}x{threads}-{word}"
@@ -165,10 +165,10 @@ class Scenario(Struct, frozen=True):
 
 
 def distinct(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """Return *scenarios* without those that are like another one: policies differ only if they have a choice.
+    """Return *scenarios* without duplicates: policies differ only if there are several NUMA nodes.
 
-    An instance on a single NUMA node has its pages there under every policy. The first one stays, or the one
-    without a policy.
+    An instance on a single NUMA node has its pages there under every policy. Of duplicates, the one without a
+    policy stays, or else the first.
     """
     first: dict[object, Scenario] = {}
     for s in scenarios:
@@ -181,7 +181,7 @@ def distinct(scenarios: Sequence[Scenario]) -> list[Scenario]:
 
 
 class Plan(Struct, frozen=True):
-    """The usual scenarios that can be run, and the others as (name, reason)."""
+    """The usual scenarios that can be run, and the infeasible ones as (name, reason)."""
 
     scenarios: tuple[Scenario, ...]
     infeasible: tuple[tuple[str, str], ...]
@@ -207,9 +207,9 @@ class Plan(Struct, frozen=True):
         return scenario
 
     def with_fitting_index(self, scenario: Scenario | str) -> Scenario | None:
-        """Return a scenario, or a usual one by name, with an index option with which its memory suffices, or None.
+        """Return a scenario, or a usual one by name, with an index option that makes it fit into memory, or None.
 
-        Instances then share copies of the index, the nearer the better.
+        Instances then share copies of the index, as near as possible.
         """
         if isinstance(scenario, str):
             parts = parse_name(scenario)
@@ -218,15 +218,14 @@ class Plan(Struct, frozen=True):
         return self._planner.with_fitting_index(scenario)
 
     def with_options(self, scenario: Scenario, options: Sequence[str]) -> tuple[Scenario, str]:
-        """Return *scenario* with memory *options*, and why it cannot be run (empty: it can)."""
+        """Return *scenario* with memory *options*, and why it cannot be run, or an empty string."""
         scenario = scenario.with_options(options)
         return scenario, self._planner.reason(scenario)
 
     def with_each(self, sets: Sequence[Sequence[str]]) -> Plan:
-        """Return this plan with its scenarios also under each of *sets* of memory options, where they can be run.
+        """Return this plan with its scenarios also under each of *sets* of memory options, if they can be run.
 
-        Some fit only with an index that their instances share. Of equal scenarios, only the first gets
-        options.
+        Some fit only if their instances share an index. Of equal scenarios, only the first gets options.
         """
         usual = distinct((*self.scenarios, *self._planner.refused.values()))
         variants = [self.with_options(s, names) for names in sets for s in usual]
@@ -234,7 +233,7 @@ class Plan(Struct, frozen=True):
         return replace(self, scenarios=(*self.scenarios, *possible))
 
     def _listed(self, parts: ScenarioName) -> Scenario | None:
-        """Return a usual scenario without memory options, whether it can be run or not."""
+        """Return a usual scenario without memory options, feasible or not."""
         threads = parts.threads or self._planner.layout.total / parts.instances
         wanted = (parts.instances, threads, parts.policy.name, ())
         usual = (*self.scenarios, *self._planner.refused.values())
@@ -261,7 +260,7 @@ class Plan(Struct, frozen=True):
     def of_one_instance(self, name: str, threads: int | None = None) -> Scenario:
         """Return a scenario as :meth:`scenario` does; raises BadInput if it has several instances.
 
-        *threads* is for a name that does not state them; BadInput if it states others.
+        *threads* applies to a name that does not state them; raises BadInput if the name states other ones.
         """
         parts = parse_name(name)
         _refuse_other_threads(name, parts, threads)
@@ -271,13 +270,13 @@ class Plan(Struct, frozen=True):
 
 
 def _refuse_other_threads(name: str, parts: ScenarioName | None, threads: int | None) -> None:
-    """Raise BadInput if *name* states other threads than --threads asks for."""
+    """Raise BadInput if *name* and --threads state different numbers of threads."""
     if parts and threads and parts.threads not in {None, threads}:
         raise BadInput(f"{name} has {parts.threads} threads, --threads asks for {threads}: leave one of them out")
 
 
 def _refuse_several(name: str, instances: int) -> None:
-    """Raise BadInput for a scenario of several *instances* of a program that is not split."""
+    """Raise BadInput for a scenario of several *instances* of a program whose input is not split."""
     if instances != 1:
         raise BadInput(
             f"{name} has {instances} instances: this program is not split, so it runs under "
@@ -286,7 +285,7 @@ def _refuse_several(name: str, instances: int) -> None:
 
 
 class TaskShare(NamedTuple):
-    """The PUs of a task, its place among the tasks that divide them, and how many these are."""
+    """The PUs that tasks divide, the place of this task among them, and their number."""
 
     pus: frozenset[int]
     place: int = 0
@@ -294,7 +293,7 @@ class TaskShare(NamedTuple):
 
 
 def with_threads(words: Iterable[str], threads: int) -> list[str]:
-    """Return the *words* of a command with the number of threads in place of {threads}."""
+    """Return the *words* of a command with {threads} replaced by the number of threads."""
     return [word.replace("{threads}", str(threads)) for word in words]
 
 
@@ -338,10 +337,10 @@ def plan(
 
 
 def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threads: int | None = None) -> Scenario:
-    """Return the scenario of *tasks* that start together on this host, with the placement of the one with *share*.
+    """Return the scenario of *tasks* that start together on this host, and the placement of the one with *share*.
 
-    *name* is a scenario of one instance, whose policy each task gets, or of all tasks; *threads* belong to a
-    task, if the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.of_one_instance` does.
+    *name* is a scenario of one instance, whose policy each task gets, or of all tasks. *threads* are per task, if
+    the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.of_one_instance` does.
     """
     parts = parse_name(name)
     if parts is None:
@@ -367,7 +366,7 @@ def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threa
 
 
 class _Planner(Struct, frozen=True, dict=True):
-    """Turns shares into scenarios, and says why one cannot be run; *refused* are usual ones that cannot."""
+    """Turns shares into scenarios, and says why one cannot be run; *refused* are infeasible usual ones."""
 
     layout: Layout
     need: Need
@@ -383,7 +382,7 @@ class _Planner(Struct, frozen=True, dict=True):
             shares, _ = self.layout.division(len(shares), threads, bound=False)
         if policy.tiers:
             shares = [self._on_tiers(share, policy) for share in shares]
-        # Unbound instances share everything, and thus one placement.
+        # Unbound instances share all PUs, and therefore one placement.
         first = self.placement(shares[0], extent, policy)
         placements = tuple(first if s == shares[0] else self.placement(s, extent, policy) for s in shares)
         name = str(ScenarioName(len(shares), policy, threads))
@@ -407,7 +406,7 @@ class _Planner(Struct, frozen=True, dict=True):
         return shortage(topology, banks, self.need, scenario.threads, even=even, copies=copies)
 
     def with_fitting_index(self, scenario: Scenario) -> Scenario | None:
-        """Return *scenario* with an index option with which its memory suffices, or None."""
+        """Return *scenario* with an index option that makes it fit into memory, or None."""
         options_of_all = memory_options.options().values()
         for copies in _SAVING:
             for index in (o for o in options_of_all if o.kind == "index" and o.copies == copies):
@@ -432,7 +431,7 @@ class _Planner(Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def _all(self) -> frozenset[int]:
-        """The NUMA nodes of numactl's "all": every usable memory, including device memory.
+        """The NUMA nodes that numactl's "all" means: all usable memory, including device memory.
 
         Empty if hwloc leaves out some NUMA nodes.
         """

@@ -112,7 +112,7 @@ def word_of(policy: Policy, extent: Extent) -> str:
 
 
 def select_policies(text: str) -> tuple[Policy, ...]:
-    """Return the policies of one of GROUPS or of a comma-separated list of names; raises BadInput.
+    """Return the policies in one of GROUPS or in a comma-separated list of names; raises BadInput.
 
     ``usual`` are the policies of the thesis, of last-level caches and of memory tiers.
     """
@@ -129,8 +129,8 @@ def select_policies(text: str) -> tuple[Policy, ...]:
 def refusal(policy: Policy, numa_nodes: str) -> str:
     """Return why this host does not support a policy on *numa_nodes*, or an empty string.
 
-    A trial decides, because a numactl or kernel that does not know a policy may use another one. The thesis's
-    policies work everywhere and need no trial.
+    The policy is tried, because a numactl or a kernel that does not know it may silently use another one. The
+    thesis's policies work everywhere and need no trial.
     """
     if not policy.since:
         return ""
@@ -147,7 +147,7 @@ def _unset(setting: tuple[str, ...]) -> str:
         current = Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
         return f"{file}: {error.strerror}"
-    return "" if current == value else f"{file} is {current}, an administrator must make it {value}"
+    return "" if current == value else f"{file} is {current}: an administrator must set it to {value}"
 
 
 def _tried(policy: Policy, numa_nodes: str) -> str:

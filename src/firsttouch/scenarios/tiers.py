@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory tiers (HBM, DRAM, CXL): the banks that belong to NUMA nodes, and the kernel's weights of these."""
+"""Memory tiers (HBM, DRAM, CXL): the banks of each NUMA node and tier, and the kernel's interleave weights."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from firsttouch.host.topology import NumaNode, Topology
 
-#: The kernel's weights are files nodeN in this folder; each is a byte (mm/mempolicy.c, since Linux 6.9).
+#: The kernel's interleave weights are the files nodeN in this folder; each is a byte (mm/mempolicy.c, since Linux
+#: 6.9).
 WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
 #: hwloc's subtypes of memory that is faster and slower than DRAM.
 _FAST, _SLOW = ("HBM", "MCDRAM", "high-bandwidth memory"), ("CXL-DRAM", "NVM", "CXL-NVM")
-#: A bank without PUs with more than this multiple of the firmware's bandwidth of DRAM is faster memory.
+#: A bank without PUs is faster memory if its bandwidth, as the firmware states it, exceeds DRAM's by this factor.
 _MUCH = 1.5
 
 
@@ -25,10 +26,10 @@ class Tier(NamedTuple):
 
 
 def tiers(host: Topology) -> tuple[Tier, ...]:
-    """Return the memory tiers of a host, the fastest first, by statements of hwloc, the kernel and the firmware.
+    """Return the memory tiers of a host, the fastest first, as hwloc, the kernel and the firmware state them.
 
-    A bank without PUs and of no stated kind belongs to another tier than DRAM if the PUs next to it have other
-    memory: to a faster one if the firmware states a bandwidth well above the bandwidth of the others.
+    A bank without PUs and a stated kind is not DRAM if the PUs next to it have other memory. It is a faster tier
+    if the firmware states a bandwidth well above DRAM's, else a slower one.
     """
     ordinary = max((n.bandwidth or 0 for n in map(host.node, host.cpu_nodes) if n.subtype not in _FAST), default=0)
     kinds: dict[tuple[int, int, str], list[int]] = {}
@@ -45,14 +46,15 @@ def tiers(host: Topology) -> tuple[Tier, ...]:
 
 
 def _beside(host: Topology, node: NumaNode) -> list[int]:
-    """Return the NUMA nodes whose PUs are next to a bank, all if hwloc does not know them."""
+    """Return the NUMA nodes whose PUs are next to a bank; all of them if hwloc does not say."""
     return [n for n in host.cpu_nodes if not node.near or node.near & set(host.node(n).pus)]
 
 
 def own_banks(host: Topology, nodes: Iterable[int]) -> tuple[int, ...]:
-    """Return the banks of the NUMA nodes *nodes*, and those without PUs that lie nearest to one of these.
+    """Return the banks of *nodes*, and the banks without PUs that are nearest to one of them.
 
-    Of the NUMA nodes whose PUs hwloc puts next to a bank (else of all), the ones at the shortest distance decide.
+    A bank without PUs belongs to the nearest of the NUMA nodes that hwloc puts next to it (or of all nodes, if
+    hwloc does not say).
     """
     wanted = set(nodes)
     own = []
