@@ -159,7 +159,7 @@ def test_a_campaign_whose_image_is_not_there_begins_nothing(firsttouch, tmp_path
     argv = ("--campaign", f"{tmp_path}/campaign", "--backend", "apptainer", "--image", "/no/such.sif")
     done = firsttouch("campaign", "run", "characterize", *argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
     assert done.returncode == 3
-    assert "there is no such image" in done.stderr or "is on PATH" in done.stderr
+    assert "image not found" in done.stderr or "is on PATH" in done.stderr
     assert not (tmp_path / "campaign" / "hosts").exists()
 
 

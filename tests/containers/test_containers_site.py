@@ -67,7 +67,7 @@ def test_no_image(firsttouch, stand_in, tmp_path):
     done = firsttouch("inside", "--image", tmp_path / "no.sif", "apptainer", "--", "topology")
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
-    assert "no.sif: there is no such image: `make images` builds it" in done.stderr
+    assert "no.sif: image not found: `make images` builds it" in done.stderr
 
 
 def test_no_apptainer(firsttouch, tmp_path):
@@ -142,7 +142,7 @@ def test_a_path_that_cannot_be_bound(tmp_path, monkeypatch, name):
 
 def test_a_view_of_spack(tmp_path, here, firsttouch):
     """A view with this firsttouch: it is started, with the view's programs first on PATH."""
-    with pytest.raises(Missing, match="no such view"):
+    with pytest.raises(Missing, match="view of Spack does not exist"):
         backends.start_with("spack", str(tmp_path / "view"), ["--version"])
     view = tmp_path / "view"
     (view / "bin").mkdir(parents=True)

@@ -146,7 +146,7 @@ _NO_RIGHTS = 'shift; exec setpriv --bounding-set=-all --inh-caps=-all "$@"'
 _USER = ["--user", "--map-user=1000", "--keep-caps"]
 #: Options of unshare(1), the shell commands, and the message.
 LACKING = {
-    "no-folder-to-cover": (["--mount"], _WITHOUT_BASES, "none of the folders /dev/shm, /mnt, /media, /srv exists"),
+    "no-folder-to-cover": (["--mount"], _WITHOUT_BASES, "one of the folders /dev/shm, .*, and none exists"),
     "no-user-namespaces": (
         _USER,
         _NO_NAMESPACES % "user",
@@ -160,7 +160,7 @@ LACKING = {
     "a-container-without-rights": (
         ["--user", "--map-root-user"],
         "echo 0 >/proc/sys/user/max_user_namespaces; " + _NO_RIGHTS,
-        "this user may not have one .*: .* the administrator can change it",
+        "this user may not create .*: .* the administrator can change it",
     ),
 }
 

@@ -94,4 +94,4 @@ def test_a_container_that_is_not_there_is_named(site: Site) -> None:
     job = site.sbatch("slurm/strategy.sbatch")
     assert site.slurm.ends(job) == {job: ("FAILED", "3:0")}
     output = site.slurm.output(job)
-    assert "there is no such image" in output or "neither 'apptainer' nor 'singularity' is on PATH" in output
+    assert "image not found" in output or "neither 'apptainer' nor 'singularity' is on PATH" in output

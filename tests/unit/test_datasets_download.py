@@ -123,7 +123,7 @@ def test_only_the_beginning(server: Server, part: Path, ranges: bool) -> None:
 
 def test_a_server_that_promises_more_than_it_has_fails(server: Server, part: Path) -> None:
     server.extra_length = 10
-    with pytest.raises(RunFailed, match="run again to go on"):
+    with pytest.raises(RunFailed, match="run again to continue"):
         fetch(server, part)
 
 
@@ -135,7 +135,7 @@ def test_a_server_that_breaks_again_and_again_without_ranges_fails(server: Serve
 
 def test_an_unknown_length_is_refused(server: Server, part: Path) -> None:
     server.silent_length = True
-    with pytest.raises(Missing, match="does not say how long"):
+    with pytest.raises(Missing, match="does not state its length"):
         fetch(server, part)
 
 

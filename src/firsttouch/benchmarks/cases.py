@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of each step of the methodology that a host is measured in."""
+"""The cases in which a host is measured, by step of the methodology."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ EXTRA = "firsttouch_system"
 class Cases(Struct, frozen=True, dict=True):
     """The cases measured on a *host* with an *effort*, by the checks of ReFrame and the steps of campaigns.
 
-    The topology may come from a system's facts (:func:`topology_of`): a login host lists the cases without access
-    to the hosts. The host that runs a scenario plans it again from its own topology.
+    The topology may come from a system's facts (:func:`topology_of`), so that a login host can list the cases. The
+    host that runs a scenario plans it again from its own topology.
     """
 
     host: Topology
@@ -70,9 +70,9 @@ class Cases(Struct, frozen=True, dict=True):
         return self.effort.some(self.effort.threads, sorted({1} | {max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
 
     def loads(self, node: int) -> list[str]:
-        """Return where PUs can load memory while one PU of a NUMA node measures latency.
+        """Return from where PUs can load memory while one PU of a NUMA node measures latency.
 
-        The names match the probe's option --loads. On a host with one PU there are none.
+        The names are those of the probe's option --loads; a host with one PU has none.
         """
         local = len(self.host.usable_pus(node)) > 1
         return [
@@ -94,7 +94,7 @@ class Cases(Struct, frozen=True, dict=True):
         """Return the names of the scenarios with a fixed number of reads per thread.
 
         They are one process, and several unbound processes of BASELINE_THREADS threads (Langmead et al. 2018,
-        sections 2.5 and 3.1). On a host with too few PUs for two of these, each has half of the PUs.
+        sections 2.5 and 3.1). On a host with too few PUs for two of these processes, each gets half of the PUs.
         """
         if not self.effort.weak_scaling:
             return []
@@ -112,9 +112,9 @@ class Cases(Struct, frozen=True, dict=True):
 
 
 def aligners_of(effort: Effort) -> list[str]:
-    """Return the names of the aligners whose scenarios are run with an effort; all are those that align pairs.
+    """Return the names of the aligners whose scenarios an effort runs; "all" means those that align pairs.
 
-    Variants are not among all: they must be named.
+    "All" excludes variants, which must be named.
     """
     if effort.aligners:
         return sorted(effort.aligners)
@@ -124,7 +124,7 @@ def aligners_of(effort: Effort) -> list[str]:
 
 
 def _aligns_pairs(name: str) -> bool:
-    """Return whether an aligner aligns pairs; one with a wrong file does, so that its run reports the file."""
+    """Return whether an aligner aligns pairs. True for an invalid file, which its run then reports."""
     from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - measuring memory needs none
 
     try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class OneHost(RunOnlyRegressionTest):
-    """Runs ``firsttouch`` on one exclusive host. The base of the checks and of the choice of their host.
+    """Runs ``firsttouch`` on one exclusive host. The base class of the checks and of the choice of their host.
 
     A subclass sets ``executable_opts``, the arguments of ``firsttouch``, before the run phase. Set here in the
     setup phase: ``executable``, ``env_vars``, ``num_tasks``.
@@ -61,7 +61,8 @@ class OneHost(RunOnlyRegressionTest):
         # Records name the system and the partition.
         self.env_vars["FIRSTTOUCH_SYSTEM"] = system().name
         self.env_vars["FIRSTTOUCH_PARTITION"] = self.current_partition.name
-        # An exclusive job has all CPUs of its host, however Slurm counts them; a step of srun has to ask for them.
+        # An exclusive job has all CPUs of its host, however Slurm counts them, but a step of srun must request
+        # them.
         self.num_tasks = 1
         if self.current_partition.launcher_type.registered_name == "srun":
             self.job.launcher.options = ["--whole", "--cpu-bind=none"]
@@ -81,15 +82,15 @@ class OneHost(RunOnlyRegressionTest):
         return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
 
 
-# ReFrame warns of each use of this older name of env_vars, its own included: it walks through the stack, for 8 ms.
+# ReFrame warns of each use of this older name of env_vars, even its own, and walks through the stack (8 ms).
 OneHost.var_space.vars["variables"] = variable(alias=OneHost.var_space["env_vars"], loggable=False)
 
 
 class HostOfRun(OneHost):
     """Chooses the host of a run: the first that Slurm allocates, or ``-S host=NAME``.
 
-    All checks of a run wait for it and then request the same host, because a run describes one host. It fails with
-    one line if Slurm is not installed or the host does not match the system. The checks are then skipped.
+    A run describes one host: all checks wait for this fixture and then request the same host. If Slurm is not
+    installed or the host does not match the system, it fails with one line, and the checks are skipped.
     """
 
     #: The name of the host in Slurm (default: the first free one).
@@ -199,7 +200,7 @@ class FirstTouchCheck(OneHost):
 
     @run_before("performance")
     def take_records(self) -> None:
-        """Set the performance variables from the records, and their references from the system."""
+        """Set the performance variables by the records, and their references by the system."""
         references: dict[str, tuple[Any, ...]] = {}
         for record in self._records():
             label = self.labels(record)
@@ -234,7 +235,7 @@ def _read(file: Path, _written: int) -> Sequence[Record]:
 
 
 class AspectCheck(FirstTouchCheck):
-    """Measures an aspect as its benchmark says; :func:`aspect_tests` makes a test for each."""
+    """Measures an aspect as its benchmark states; :func:`aspect_tests` makes one for each test."""
 
     #: The aspect, and its test.
     aspect: str
@@ -242,7 +243,7 @@ class AspectCheck(FirstTouchCheck):
 
     @run_after("init")
     def set_command(self) -> None:
-        """Take all from the test."""
+        """Take arguments, repetitions and tags from the test."""
         test, here = self.test, cases()
         self.descr = test.title(here)
         self.command = ["measure", self.aspect, *test.options(here)]
@@ -251,7 +252,7 @@ class AspectCheck(FirstTouchCheck):
             self.skip(reason)
 
     def labels(self, record: Record) -> str | None:
-        """Return the name that the test gives."""
+        """Return the name that the test gives a record."""
         return self.test.label(record, cases())
 
 
@@ -264,7 +265,7 @@ def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:
             production = {"production"} if benchmark.validates and "cross-check" not in test.tags else set()
             body = {
                 **{"aspect": aspect, "test": test, "tags": {aspect, *test.tags, *production}},
-                # As the class's own, so that -S may set them.
+                # Defined in the class itself, so that -S may set them.
                 **{"repetitions": test.repetitions, "time_limit": test.time_limit},
             }
             yield make_test(test.name, (AspectCheck,), body, module=module)

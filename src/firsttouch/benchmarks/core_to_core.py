@@ -16,12 +16,12 @@ from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest,
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
-#: The parameter ``line`` of figures whose line is on the bank nearest to one of the two PUs.
+#: The parameter ``line`` of values whose cache line is on the bank nearest to one of the two PUs.
 NEAR = "near"
 
 
 def summary(matrix: Sequence[Record], host: Topology) -> Iterator[Record]:
-    """Yield the records that summarize a whole matrix: *matrix* are the records of its pairs.
+    """Yield the records that summarize a *matrix*, the records of its pairs.
 
     ``transfer_latency`` (ns) of each closeness is the median over its pairs in each repetition.
     """
@@ -66,7 +66,7 @@ def describe(record: Record) -> str:
 
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure pairs of PUs, with the line on the bank nearest to the first of them unless banks are given."""
+    """Measure pairs of PUs, with the cache line on the given banks, or else on the one nearest to the first PU."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
     options = [f"--pairs={profiles.chosen_effort().pairs}"]
     options += programs.place(host, nodes, asked.banks or ())
@@ -97,12 +97,12 @@ _TEST = ReframeTest(
     lambda _: "latency between pairs of PUs",
     least_records=lambda _: 2,  # one pair, and the figure of its kind
     label=_label,
-    refused=lambda cases: "" if _steps(cases) else "one PU has no other to exchange a line with",
+    refused=lambda cases: "" if _steps(cases) else "a single PU has no other PU to exchange a cache line with",
 )
 BENCHMARK = Benchmark(
     _measure,
     frozenset({"pu_nodes", "banks"}),
     steps=_steps,
-    small=("--pairs=8",),  # one thread of an emulator may run all PUs in turn
+    small=("--pairs=8",),  # an emulator may run all PUs in one thread
     tests=(_TEST,),
 )

@@ -2,9 +2,9 @@
 """Cores: the clock of every PU, its caches and its way to memory, and the PUs that are slower than their siblings.
 
 One slow core sets the pace of every parallel job. Each PU follows chains of dependent steps in registers, in its
-first and second cache and in memory: all PUs at once, then each alone. A PU is slow if its rate is well below that
-the rate of its siblings (equal cores, the same number of PUs at work) in every sample. Time that others took of a
-PU is not included.
+first and second cache and in memory: all PUs at once, then each alone. A PU is slow if its rate is well below the
+rate of its siblings (equal cores, the same number of busy PUs) in every sample. Time that other programs took is
+excluded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from firsttouch.records.schema import Record
 
 CHECK = "cores"
 SLOW, CLOCK = "slow_cores", "core_clock"
-#: The time of a step of another chain than additions, and the share of its siblings' rate that the slowest PU has.
+#: The time of a step of chains other than additions, and the rate of the slowest PU relative to its siblings.
 STEP, SLOWEST = "chain_latency", "slowest_core"
-#: The clock alone, in some tenths of a second on all PUs at once.
+#: Only the clock, in some tenths of a second on all PUs at once.
 ONLY_CLOCK = ("--chains=registers", "--running=all")
-#: The clock in the last quarter of a load of some minutes; its record has the curve.
+#: The clock in the last quarter of a load of some minutes; its record has the whole curve.
 SUSTAINED = "sustained_clock"
 
 
@@ -51,7 +51,7 @@ def _label(record: Record, _cases: Cases) -> str | None:
 _TEST = ReframeTest(
     CHECK,
     lambda _: "the clock, caches and way to memory of every PU",
-    # Three chains, at once and alone, have room everywhere. A single PU has no siblings.
+    # Every host can run three chains, on all PUs at once and on each alone. A single PU has no siblings.
     least_records=lambda cases: 15 if len(cases.host.allowed_pus) > 1 else 7,
     label=_label,
     repetitions=None,

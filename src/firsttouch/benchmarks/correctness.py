@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correctness: known answers of every PU at once, and patterns in every bank.
 
-A wrong answer fails the host, and its record names the PU, the work and the bits: it is counted, never averaged.
+One wrong answer fails the host. Its record names the PU, the work and the bits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ANSWERS, WORDS = "wrong_answers", "wrong_words"
 
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    """Run all works that this host has instructions for on the PUs, and patterns in the banks."""
+    """Run each kind of work that this host has instructions for on the PUs, and patterns in the banks."""
     where = programs.place(host, asked.pu_nodes or (), asked.banks or ())
     return probe_records([f"--seconds={profiles.chosen_effort().correctness_seconds:g}", *where], say)
 
 
 def probe_records(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
-    """Yield the records of a run of the probe. Records of answers have no bank: they are of the PUs."""
+    """Yield the records of a run of the probe. Records of answers belong to PUs and have no bank."""
     for records in run(AspectRequest(CHECK), options, say):
         yield [programs.without_bank(r) if r.metric == ANSWERS else r for r in records]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors and the throttling of this host while something is measured, as records."""
+"""Errors and throttling of this host during a measurement, as records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHECK = "health"
 
 
 class Watch:
-    """Reads the counters of the host (or of the stored *root*) now, and again for its results."""
+    """Reads the counters of the host (or of the stored *root*) when created, and again in :meth:`records`."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root, self._began = root, time.monotonic()
@@ -24,10 +24,10 @@ class Watch:
         self.counted: dict[Counter, int] = {}
 
     def records(self) -> list[Record]:
-        """Return a record for each counter that has counted, and one of 0 for a metric without any event.
+        """Return a record for each counter with events, and a record of 0 for each metric without any event.
 
-        A metric without a readable counter has no record. The counters cover the whole host, also
-        other programs that ran meanwhile.
+        A metric without a readable counter has no record. The counters cover the whole host, including other
+        programs.
         """
         self.counted = health_counters.difference(self._before, health_counters.read(self._root))
         self._seconds = round(time.monotonic() - self._began, 3)
@@ -46,7 +46,7 @@ class Watch:
         )
 
     def event_lines(self) -> list[str]:
-        """Return a line for each counter that has counted: ``corrected errors: 3 in 12.0 s (DIMM_A1)``."""
+        """Return a line for each counter with events: ``corrected errors: 3 in 12.0 s (DIMM_A1)``."""
         return [
             f"{counter.metric.replace('_', ' ')}: {count} in {self._seconds:.1f} s ({counter.module})"
             for counter, count in self.counted.items()

@@ -16,7 +16,7 @@ _SECONDS = 0.5
 
 
 def records(root: Path = Path("/")) -> Iterator[Record]:
-    """Yield this host's settings. A setting that the kernel does not show is left out; busy_pus is then 0."""
+    """Yield this host's settings. A setting that the kernel does not show is left out; busy_pus is 0 instead."""
     settings = {
         "huge_pages": _huge_pages(root),
         "numa_balancing": kernel_files.number(root / "proc/sys/kernel/numa_balancing"),
@@ -58,7 +58,7 @@ def _usable(root: Path) -> float | None:
 def _busy(root: Path) -> float:
     """Return how many PUs were busy during half a second.
 
-    The value is 0 if the kernel does not show it: without a record, an earlier one would stay in force.
+    It is 0 if the kernel does not show it, because an earlier record would otherwise remain the latest.
     """
     before = _spent(root)
     time.sleep(_SECONDS)

@@ -22,8 +22,8 @@ KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
 #: Kernel -> (arrays, bytes an element moves), as STREAM counts.
 STREAMS = {"copy": (2, 16), "scale": (2, 16), "add": (3, 24), "triad": (3, 24)}
 OWN = frozenset({"scale", "add"})
-#: Passes over the arrays in one run: twice the number of STREAM's. If likwid-bench chooses it itself (-s), a
-#: run takes twice as long for the same rate.
+#: Passes over the arrays in one run: twice STREAM's. If likwid-bench chooses the number (-s), a run takes twice as
+#: long for the same rate.
 PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
 INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
@@ -68,7 +68,7 @@ def widest(flags: Iterable[str], kernels: Iterable[str]) -> str:
 
 
 def cannot(kernel: str, instructions: str) -> str:
-    """Return why *kernel* cannot be run with these instructions on this host, or an empty string."""
+    """Return why this host cannot run *kernel* with these instructions, or an empty string."""
     if kernel in OWN and not instructions:
         return f"there is no {kernel} kernel for this processor"
     if kernel in OWN and shutil.which("gcc") is None:
@@ -79,7 +79,7 @@ def cannot(kernel: str, instructions: str) -> str:
 def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> list[str]:
     """Return the argv of one run with *threads* threads on the PUs that the process is bound to.
 
-    The domain N has exactly these PUs. (The domains M0, M1, ... number them wrongly, as measurements showed.)
+    The domain N has exactly these PUs. (The domains M0, M1, ... have been observed to number them wrongly.)
     """
     name = KERNELS[kernel] + (f"_{instructions}" if instructions else "")
     kilobytes = STREAMS[kernel][0] * array_bytes // 1000
@@ -87,9 +87,9 @@ def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> l
 
 
 def stage(folder: Path) -> None:
-    """Copy our kernels into *folder*, in which likwid-bench is started and searches for them.
+    """Copy our kernels into *folder*, where likwid-bench is started and searches for them.
 
-    The path of a temporary folder is short enough: likwid-bench reads it into 100 bytes.
+    *folder* is temporary because likwid-bench reads its path into 100 bytes.
     """
     with ExitStack() as stack:
         for file in (resources.files("firsttouch.benchmarks") / "kernels").iterdir():

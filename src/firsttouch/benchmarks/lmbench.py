@@ -28,10 +28,10 @@ def program() -> str:
 
 
 def environment(point_microseconds: int) -> Mapping[str, str]:
-    """Return lmbench's variables, with ENOUGH: how long it times each point of the curve (microseconds).
+    """Return lmbench's variables; ENOUGH is the time of each point of the curve (microseconds).
 
-    Without them lmbench first calibrates this time and the cost of its clock and loop, and on a busy host chooses
-    one second per point. Within a few milliseconds, clock and loop cost less than a thousandth.
+    Without them lmbench calibrates this time and the cost of its clock and loop, and on a busy host takes a second
+    per point. In a few milliseconds, clock and loop cost less than a thousandth.
     """
     return {"ENOUGH": str(point_microseconds), "TIMING_O": "0", "LOOP_O": "0"}
 
@@ -39,7 +39,7 @@ def environment(point_microseconds: int) -> Mapping[str, str]:
 def argv(*, largest_bytes: int, random: bool) -> list[str]:
     """Return the argv of one curve up to *largest_bytes* (rounded up to MiB), in random or sequential order."""
     order = ["-t"] if random else []
-    # One repetition per run: the repetitions of the record are separate runs, whose spread is the real one.
+    # One repetition per run: the record's repetitions are separate runs, because only these show the real spread.
     return [program(), "-W", "0", "-N", "1", *order, str(-(-largest_bytes // MIB)), str(STRIDE_BYTES)]
 
 

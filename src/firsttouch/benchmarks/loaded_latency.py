@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarises a curve of latency under load: its unloaded latency, where it saturates, and its peak.
+"""Summarizes a curve of latency under load: unloaded latency, saturation and peak.
 
 A curve is all points with the same parameters but the rate. Each repetition of a curve gives one sample of each of
-its points, so the k-th samples of its points are the k-th measurement of the curve. The load at which the latency
-is twice the unloaded one is called saturation, as by Esmaili-Dokht et al. (A Mess of Memory System Benchmarking,
-Simulation and Application Profiling, MICRO 2024).
+its points, so the k-th samples of its points are the k-th measurement of the curve. Saturation is the load at
+which the latency is twice the unloaded one, as defined by Esmaili-Dokht et al. (A Mess of Memory System
+Benchmarking, Simulation and Application Profiling, MICRO 2024).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHECK = "loaded_latency"
 #: The metrics of a point, and the metrics of a curve with their units.
 LATENCY, LOAD = "loaded_latency", "load_bandwidth"
 UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
-#: A memory is saturated when its latency is this multiple of the unloaded one.
+#: Memory is saturated when its latency is this multiple of the unloaded one.
 SATURATED = 2.0
 Point = tuple[float, float]
 
@@ -34,8 +34,8 @@ Point = tuple[float, float]
 def saturation(points: Sequence[Point]) -> float:
     """Return the largest load (GB/s) with a latency of at most SATURATED times the latency of the first point.
 
-    *points* are (load, latency) by ascending rate, the first one without a load. Between two points the latency is
-    linear in the load. If the latency never rises that far, the result is the largest load.
+    *points* are (load, latency) by ascending rate; the first one has no load. Latency is interpolated linearly. If
+    the latency never rises that far, the result is the largest load.
     """
     limit = SATURATED * points[0][1]
     loads = [load for load, latency in points if latency <= limit]
@@ -48,8 +48,8 @@ def saturation(points: Sequence[Point]) -> float:
 def curves(batches: Iterable[Sequence[Record]]) -> Iterator[list[Record]]:
     """Yield each batch of points, and the records of a curve when its last point has arrived.
 
-    The probe prints the points of a curve together: a curve is complete when another one begins, or at the end. An
-    interrupted run still gives the records of the last complete curve.
+    The probe prints the points of a curve together, so a curve is complete when another one begins, or at the end.
+    An interrupted run still yields the last complete curve.
     """
     points: list[Record] = []
     try:
@@ -102,7 +102,7 @@ def _curve(record: Record) -> str:
 
 
 def _loaded(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure all curves in one run of the probe, which takes the memory of all banks once."""
+    """Measure all curves in one run of the probe, which allocates the memory of all banks once."""
     cases = Cases(host, profiles.chosen_effort())
     nodes = list(asked.pu_nodes or cases.pu_nodes())
     banks = list(asked.banks or host.memory_nodes)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks: the probe's measurements of a run.
 
-Threads take records from one reader under a lock. A batch moves several records in one critical section, so the
-lock is taken less often. The locks and the ways to parse follow Langmead et al. (Scaling read aligners to
-hundreds of threads on general-purpose processors, 2018, sections 2.1 and 2.2).
+Threads take records from one reader under a lock. With batches, each critical section moves several records. The
+locks and parsing methods follow Langmead et al. (Scaling read aligners to hundreds of threads on general-purpose
+processors, 2018, sections 2.1 and 2.2).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
 CHECK = "locks"
-#: The batch with which numbers of threads are compared.
+#: The batch size for the comparison of thread counts.
 COMMON = 32
 
 
@@ -31,7 +31,7 @@ def thread_counts(most: int) -> list[int]:
 
 
 def runs(threads: Sequence[int], effort: Effort) -> Iterator[list[str]]:
-    """Yield the options of each run of the probe for ascending *threads*: all batch sizes only with the most."""
+    """Yield the options of each run of the probe for ascending *threads*; only the last has all batch sizes."""
     common = [f"--work={','.join(effort.lock_work)}", f"--seconds={effort.lock_seconds:g}"]
     *fewer, most = threads
     if fewer:
@@ -41,7 +41,7 @@ def runs(threads: Sequence[int], effort: Effort) -> Iterator[list[str]]:
 
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure all locks and ways to parse, by numbers of threads, and by batch sizes with the most threads."""
+    """Measure all locks and parsing methods by number of threads, and batch sizes with the most threads."""
     effort = profiles.chosen_effort()
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
     pus = len(programs.pus_of(host, nodes))
@@ -52,7 +52,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
             f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {pus} PUs for this process"
         )
     for options in shuffle(runs(threads, effort)):
-        # Time matters more than precision: there are hundreds of cases on a large host.
+        # Precision is limited because a large host has hundreds of cases.
         yield from run(asked, [*where, *options], say, most=LEAST)
 
 
@@ -80,7 +80,7 @@ BENCHMARK = Benchmark(
     _measure,
     frozenset({"pu_nodes", "banks", "threads"}),
     validates=False,
-    # Threads that spin stop the others there.
+    # Spinning threads stop the others there.
     small=("--array-bytes=1MiB", "--seconds=0.01", "--locks=mutex,atomic"),
     tests=(_TEST,),
 )

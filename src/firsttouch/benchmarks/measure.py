@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one aspect of this host and yields records.
 
-The native probe measures whole matrices, and takes the memory of each bank once. lmbench, likwid-bench and STREAM
-measure few placements, as a cross-check of the probe.
+The native probe measures whole matrices, and allocates the memory of each bank once. lmbench, likwid-bench and
+STREAM cross-check it with a few placements.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from firsttouch.records.schema import Record, software
 from firsttouch.systems import theoretical_bandwidth
 
 #: The fewest and the most repetitions of each case by the probe. It stops when the median is known to 5 %, which
-#: takes five repetitions at least. Three repetitions cost less than the allocation of their memory.
+#: takes at least five repetitions. Three repetitions cost less than allocating their memory.
 LEAST, MOST = 3, 10
-#: Repetitions that spread by more than this fraction allow no comparison. Exclusive hosts stay well below.
+#: Values whose repetitions spread by more than this fraction are not comparable. Exclusive hosts stay well below.
 WIDE = 0.25
 #: The meaning of such a spread.
 BUSY = "this host was not idle. Measure again when it is"
@@ -47,15 +47,15 @@ ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
 
-#: The aspects whose banks, PU-sets, numbers of threads and sizes the probe takes in an order drawn by a seed.
+#: The aspects for which a seed determines the order of banks, PU-sets, numbers of threads and sizes.
 IN_DRAWN_ORDER = frozenset({"bandwidth", "contention", "latency", "tails"})
 
-#: The options of only some aspects. For other aspects they are errors.
+#: Options that only some aspects accept. For other aspects they are errors.
 OPTIONS = ("pu_nodes", "set_sizes", "banks", "order", "threads", "sustain")
 
 
 class AspectRequest(Struct, frozen=True):
-    """The measurements of an aspect; None means all that the effort includes.
+    """The requested measurements of an aspect; None means all of the effort.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
     of all *pu_nodes*, if these are given). *threads* are thread counts, and *order* is the order of accesses
@@ -89,7 +89,7 @@ class AspectRequest(Struct, frozen=True):
             raise BadInput(f"{self.aspect} is measured once: leave --repetitions {self.repetitions} out")
 
     def by(self) -> str:
-        """Return the program; raises BadInput if it cannot measure the aspect."""
+        """Return the program that measures; raises BadInput if it cannot measure the aspect."""
         if self.aspect not in aspects():
             raise BadInput(none_such("aspect", self.aspect, aspects()))
         programs_of = aspects()[self.aspect].programs
@@ -110,7 +110,7 @@ def _one_step(_cases: Cases) -> list[list[str]]:
 
 
 class ReframeTest(Struct, frozen=True):
-    """A test of ReFrame that measures an aspect: its name, title and parts that depend on a host's cases."""
+    """A test of ReFrame that measures an aspect: its name and title, and what depends on a host's cases."""
 
     name: str
     title: Callable[[Cases], str]
@@ -120,7 +120,7 @@ class ReframeTest(Struct, frozen=True):
     least_records: Callable[[Cases], int] = lambda _: 1
     #: Returns the name of a record's performance variable, None if it has none.
     label: Callable[[Record, Cases], str | None] = lambda record, _: record.metric
-    #: Returns why it cannot be done, or an empty string.
+    #: Returns why the test cannot be run, or an empty string.
     refused: Callable[[Cases], str] = lambda _: ""
     #: Timed repetitions of each measurement; None if the aspect is measured once.
     repetitions: int | None = 3
@@ -130,19 +130,19 @@ class ReframeTest(Struct, frozen=True):
 
 
 class Benchmark(Struct, frozen=True):
-    """How an aspect is measured: the ``BENCHMARK`` of the module here that is named like the aspect's check."""
+    """How an aspect is measured: the ``BENCHMARK`` of the module with the name of the aspect's check."""
 
     measure: Measure
     #: The options of ``firsttouch measure`` that it takes.
     options: frozenset[str] = frozenset({"pu_nodes", "banks"})
     #: The programs that can measure it; the first is the default.
     programs: tuple[str, ...] = (probe.NAME,)
-    #: Returns whether it repeats its cases as often as a request says.
+    #: Returns whether a request's number of repetitions applies.
     repeats: Callable[[AspectRequest], bool] = lambda _: True
     #: Returns the further arguments of each step in which a campaign measures it.
     steps: Callable[[Cases], list[list[str]]] = _one_step
-    #: The probe's options on an emulated host: touching memory of the usual size takes minutes in an emulator,
-    #: which has no caches to exceed. A curve keeps the number of sizes that a check requires.
+    #: The probe's options on an emulated host, where touching memory of the usual size takes minutes, and no cache
+    #: has to be exceeded. A curve keeps the number of sizes that a check requires.
     small: tuple[str, ...] = ()
     #: Whether campaigns that validate hosts measure it.
     validates: bool = True
@@ -206,7 +206,7 @@ def _by_program(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterato
 
 
 def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure each PU-set on the requested banks, or else on the banks of the effort, in few runs of the probe."""
+    """Measure each PU-set on the requested banks, or else on the effort's banks, in few runs of the probe."""
     effort = profiles.chosen_effort()
     if asked.banks:
         effort = replace(effort, banks="all")
@@ -217,7 +217,7 @@ def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[
         sets = _sets(host, asked)
         options = [f"--kernels={','.join(effort.kernels)}", "--interleave=first/all"]
     elif asked.aspect == "contention":
-        # One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
+        # One and two threads are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
         threads = _threads(host, asked)
         sets, options = [host.cpu_nodes], [f"--threads={format_list(threads)}"]
     for nodes in sets:
@@ -295,7 +295,7 @@ def _sets(host: Topology, asked: AspectRequest) -> list[Nodes]:
 
 
 def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effort: Effort, say: probe.Say) -> None:
-    """Say how many placements a run measures, about how long it takes, and which PU-sets it leaves out."""
+    """Print how many placements a run measures, about how long it takes, and which PU-sets it leaves out."""
     placements = sum(len(effort.banks_of(host, nodes, banks)) for nodes in sets)
     level = max((cache.level for cache in host.caches), default=0)
     caches = sum(cache.size_bytes for cache in host.caches if cache.level == level)
@@ -398,16 +398,16 @@ _TOPOLOGY_TEST = ReframeTest(
     tags=frozenset({"quick"}),
 )
 _CONTENTION_TESTS = (
-    # Random accesses, every bank in turn; and sequential ones (copy) on one bank, a cross-check of the probe with
-    # one repetition of 20 iterations.
+    # Random accesses to every bank in turn, and sequential ones (copy) to one bank: a cross-check of the probe
+    # with one repetition of 20 iterations.
     _contention_test("contention", probe.NAME, lambda cases: cases.banks(*cases.host.cpu_nodes)),
     _contention_test(
         "contention_likwid", "likwid-bench", lambda cases: cases.banks(cases.host.cpu_nodes[0])[:1], 1
     ),
 )
-#: The topology, and the aspects that the probe measures without further computation: the latency curve (ns by
-#: bytes of a random cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads that access
-#: one bank at once, at random (thesis section 3.5). Campaigns divide them into steps.
+#: The topology, and the aspects whose records are the probe's results: the latency curve (ns by bytes of a random
+#: cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads with random accesses to one
+#: bank (thesis section 3.5). Campaigns divide them into steps.
 _ASPECTS = {
     "topology": Benchmark(
         lambda host, _, say: iter([list(topology(host, say=say))]),

@@ -26,7 +26,7 @@ _SMALL = ("--sizes=1MiB",)
 
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure each NUMA node on its nearest bank, or on those asked for, with every page size of the host."""
+    """Measure each NUMA node with every page size of the host, on the requested banks or on its nearest one."""
     nodes = asked.pu_nodes or Cases(host, profiles.chosen_effort()).pu_nodes()
     for node in nodes:
         programs.pus_of(host, (node,))
@@ -53,7 +53,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
 
 
 def _of_pages(asked: AspectRequest, node: int, bank: int, pages: str, say: probe.Say) -> Iterator[Record]:
-    """Yield random latency, copy and triad with one page size, and with base pages the prefetch ratio."""
+    """Yield random latency, copy and triad with one page size; with base pages also the prefetch ratio."""
     where = [f"--pu-nodes={node}", f"--banks={bank}", f"--pages={pages}"]
     base = pages == PAGES[0]
     options = ["--sizes=memory", f"--order={'random,paged,sequential' if base else 'random'}"]
@@ -70,9 +70,9 @@ def _of_pages(asked: AspectRequest, node: int, bank: int, pages: str, say: probe
 
 
 def _prefetch_ratio(paged: Record, sequential: Record, say: probe.Say) -> Record:
-    """Return the latency in paged order over that in sequential order of the same pages.
+    """Return the ratio of the latency in paged order to the latency in sequential order of the same pages.
 
-    In both orders the TLB has the address of the next line, so that the rest is the prefetchers' part.
+    In both orders the TLB has the address of the next line, so the prefetchers cause the difference.
     """
     samples = tuple(p / s for p, s in zip(paged.samples, sequential.samples, strict=False))
     say(f"sequential loads are {statistics.median(samples):.1f} times as fast as random ones in the same pages")
@@ -84,10 +84,10 @@ def _prefetch_ratio(paged: Record, sequential: Record, say: probe.Say) -> Record
 
 
 def _huge_pages_free(bank: int, say: probe.Say) -> list[Record]:
-    """Return the memory (GiB) of a bank that could be had as huge pages now; none if the kernel does not tell."""
+    """Return the memory (GiB) of a bank that is available as huge pages now; none if the kernel does not say."""
     free = (available_memory.huge_pages_free() or {}).get(bank)
     if free is None:
-        say(f"free huge pages of bank {bank}: unknown, /proc/buddyinfo does not tell")
+        say(f"free huge pages of bank {bank}: unknown, /proc/buddyinfo cannot be read")
         return []
     say(f"free huge pages of bank {bank}: {free / 2**30:.2f} GiB")
     parameters = {"bank": bank, **profiles.chosen_effort().parameters}
@@ -109,7 +109,7 @@ _TEST = ReframeTest(
     "pages",
     lambda _: "latency and bandwidth by page size",
     _options,
-    # Latency, the prefetch ratio and one rate with base pages; the host may not have others.
+    # Latency, the prefetch ratio and a rate with base pages, which every host has.
     lambda cases: 3 * len(cases.pu_nodes()),
     _label,
 )

@@ -39,10 +39,10 @@ ASPECTS = (
 )
 SCHEMA = 1
 Say = Callable[[str], None]
-#: The longest time without a message (s). Every measurement of one placement is shorter.
+#: The longest time without a message (s). The measurement of one placement is shorter.
 SILENCE = 900.0
 _ERROR = f"{NAME}: error: "
-#: Exit status of the probe -> error. Below 0 and above 128 the status means a signal.
+#: Exit status of the probe -> error. A status below 0 or above 128 means a signal.
 _ERRORS: Mapping[int, type[FirstTouchError]] = {2: BadInput, 3: CannotHere}
 #: Fields of a result that are not parameters of the case.
 _OWN = {
@@ -68,7 +68,7 @@ class ProbeResult(Struct, frozen=True):
     data: Mapping[str, Any]
 
     def records(self, version: str) -> Iterator[Record]:
-        """Yield the record of this result, and of locks the share of the threads' time that they wait for one."""
+        """Yield the record of this result, and for locks the share of time that the threads wait."""
         record = self.record(version)
         yield record
         if "waiting" in self.data:
@@ -86,7 +86,7 @@ class ProbeResult(Struct, frozen=True):
             parameters["bank"] = data["banks"][0]
         else:
             parameters["banks"] = data["banks"]
-        if "shared" in data:  # the figure belongs to these two PUs
+        if "shared" in data:  # the value belongs to these two PUs
             parameters["pus"] = data["pus"]
         if data.get("stands_for"):
             parameters["stands_for"] = data["stands_for"]
@@ -139,9 +139,9 @@ class Report(Struct, frozen=True):
 
 
 def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:
-    """Run the probe and return its report; *say* gets its progress line by line.
+    """Run the probe and return its report; *say* is called with each line of progress.
 
-    An interrupt (KeyboardInterrupt) is passed on to the probe, and the report is then partial. Raises BadInput,
+    An interrupt (KeyboardInterrupt) is passed on to the probe; the report is then partial. Raises BadInput,
     CannotHere or RunFailed with the probe's reason if it has no results.
     """
     running = follow(aspect, options, say=say)
@@ -153,13 +153,13 @@ def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report
 
 
 def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Generator[list[Record], None, Report]:
-    """Run the probe as :func:`run` does, yield records while it is at work, and return its report.
+    """Run the probe as :func:`run` does, but yield records while it runs; return its report.
 
-    A probe that stays silent for SILENCE seconds is stopped: raises RunFailed.
+    A probe without a message for SILENCE seconds is stopped: raises RunFailed.
     """
     argv = [str(probe_program()), aspect, "--jsonl", *options]
     lines: list[str] = []
-    # Standard error is read here and standard output goes to a file, so that neither blocks the probe.
+    # Standard error is read here, and standard output goes to a file: neither can block the probe.
     with contextlib.ExitStack() as stack:
         read_end, write_end = os.pipe()
         stack.callback(os.close, read_end)
@@ -195,7 +195,7 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
 
 
 def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Yield the probe's messages line by line; an empty line at their end, and every second without a message."""
+    """Yield the probe's messages line by line; an empty line after each second without one, and at the end."""
     rest = b""
     last = time.monotonic()
     while True:

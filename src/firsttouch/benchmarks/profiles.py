@@ -18,10 +18,10 @@ from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
 Extent = Literal["all", "ends"]
-#: The default effort. Its records do not name it.
+#: The default effort, which records do not name.
 FULL = "full"
 VARIABLE = "FIRSTTOUCH_EFFORT"
-#: Environment variable: the aligners whose scenarios are run (comma-separated, or "all") instead of the effort's.
+#: Environment variable: the aligners to run (comma-separated, or "all") instead of the effort's.
 ALIGNERS_VARIABLE = "FIRSTTOUCH_MEASURED_ALIGNERS"
 ALL = "all"
 #: Environment variable: the state of the index cache before each timed run of an aligner.
@@ -77,7 +77,7 @@ class Effort(Struct, frozen=True):
         return sorted({far[0], far[-1]})
 
     def of_aligners(self, names: Sequence[str]) -> Effort:
-        """Return the effort with the aligners *names* ("all": all of them; none: unchanged); raises BadInput."""
+        """Return the effort with the aligners *names* ("all", or none for the effort's own); raises BadInput."""
         if not names:
             return self
         from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - measuring memory needs none
@@ -109,8 +109,8 @@ def default_aligner() -> str:
 def index_cache() -> str:
     """Return the state of the index cache before each timed run of checks and campaigns.
 
-    By default it is the one that favours no scenario and does not depend on which run was the first one. Raises
-    BadInput for an unknown state in FIRSTTOUCH_INDEX_CACHE.
+    The default favours no scenario and does not depend on which run comes first. Raises BadInput for an unknown
+    state in FIRSTTOUCH_INDEX_CACHE.
     """
     from firsttouch.execution.index_cache import INTERLEAVE, STATES  # noqa: PLC0415 - measuring memory needs none
 

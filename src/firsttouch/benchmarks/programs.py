@@ -68,7 +68,7 @@ def nearest_pus(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
 
 
 def place(host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[str]:
-    """Return the probe's options for PUs of *nodes* and memory of *banks*; without any, it chooses.
+    """Return the probe's options for PUs of *nodes* and memory of *banks*; if empty, the probe chooses.
 
     Raises BadInput for NUMA nodes that this process may not use.
     """
@@ -81,25 +81,25 @@ def place(host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[st
 
 
 def without_bank(record: Record) -> Record:
-    """Return a record of PUs alone: it does not depend on where the probe keeps its own data."""
+    """Return a record without a bank, because it does not depend on where the probe's data lie."""
     kept = {name: value for name, value in record.parameters.items() if name not in {"bank", "relation"}}
     return replace(record, parameters=kept)
 
 
 def nearest(host: Topology, nodes: Sequence[int]) -> int:
-    """Return the bank nearest to a PU-set: its own, unless that has no memory."""
+    """Return the bank nearest to a PU-set: its own bank, unless it has no memory."""
     return min(host.memory_nodes, key=lambda bank: (sum(host.distance(n, bank) for n in nodes), bank))
 
 
 #: The most PU-sets of one size that are all measured: hosts with 8 NUMA nodes have up to 70, those with 24 nodes
-#: 735,471. Of more, only groups of neighbours are measured, which are what instances of a scenario run on.
+#: 735,471. If there are more, only groups of neighbours are measured, on which instances of scenarios run.
 MOST_SETS = 100
 
 
 def sets_of(host: Topology, nodes: Sequence[int], sizes: Sequence[int]) -> list[Nodes]:
     """Return the PU-sets of *sizes* NUMA nodes among *nodes*; raises BadInput for an impossible size.
 
-    They are all sets of a size, or disjoint groups of neighbours if there are more than MOST_SETS.
+    These are all sets of a size, or disjoint groups of neighbours if there would be more than MOST_SETS.
     """
     for size in sizes:
         if not 1 <= size <= len(nodes):
@@ -118,8 +118,8 @@ def sets_left_out(nodes: Sequence[int], sets: Sequence[Nodes]) -> list[str]:
         count, all_sets = sum(len(members) == size for members in sets), math.comb(len(nodes), size)
         if count < all_sets and all_sets > MOST_SETS and size > 1:
             texts.append(
-                f"of {all_sets:,} PU-sets of {size} NUMA nodes, {count} are measured, which are groups of "
-                "neighbours: all would take too long"
+                f"of {all_sets:,} PU-sets of {size} NUMA nodes, {count} (groups of neighbours) are measured: "
+                "all would take too long"
             )
     return texts
 
@@ -127,9 +127,9 @@ def sets_left_out(nodes: Sequence[int], sets: Sequence[Nodes]) -> list[str]:
 def rows(
     host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effort: Effort
 ) -> Iterator[tuple[list[Nodes], list[int]]]:
-    """Yield the measurements of a run of the probe: PU-sets, and the banks that the effort measures with them all.
+    """Yield the measurements of a run of the probe: PU-sets, and the banks that are measured with all of them.
 
-    These are all PU-sets of one size among their NUMA nodes, because the probe measures all of them.
+    The probe measures all PU-sets of one size among some NUMA nodes, so only complete ones share a run.
     """
     groups: dict[tuple[int, Nodes], list[Nodes]] = {}
     for nodes in sets:
@@ -143,20 +143,19 @@ def rows(
 
 
 # ----------------------------------------------------------------------
-# Emulated hosts: placements are verified there, times have no meaning
+# Emulated hosts: placements are verified, times mean nothing
 
 #: Seconds that a program runs between two looks. A benchmark runs for half a second at least.
 BETWEEN = 0.2
-#: Seconds of looking after which the caller checks the time limit of the program.
+#: Seconds of sampling after which the caller checks the time limit of the program.
 AT_ONCE = 20.0
 
 
 def watching_of_host() -> Watching:
-    """Return how a benchmark of many threads is watched here: on an emulated host it is stopped during each look.
+    """Return how benchmarks with many threads are sampled: on an emulated host they are stopped meanwhile.
 
-    The threads of likwid-bench run only for the last half second of a run, so they must be looked for.
-    One thread of the emulator runs all PUs in turn. With 64 busy PUs, a program ends before the state of its 64
-    threads has been read.
+    The threads of likwid-bench exist only in the last half second of a run. In an emulator that runs all PUs in
+    one thread, a program with 64 threads would end before the state of all of them has been read.
     """
     return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching(all_threads=True)
 
@@ -170,7 +169,8 @@ def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
             try:
                 seen = placement_check.Observed()
                 placement_check.look(pid, seen)
-                # With fewer threads than before, it is ending. (While stopped, a second look shows the same.)
+                # If it has fewer threads than before, it is about to end. (A second look while it is stopped would
+                # show the same.)
                 if seen.together >= seen_before.together:
                     placement_check.look(pid, seen_before)
             finally:
@@ -187,7 +187,7 @@ TIMEOUT = 900.0
 
 
 class _Series(Struct):
-    """The repetitions of a case: the last outcome, and why placements did not hold."""
+    """The repetitions of a case: the last outcome, and the reasons why placements did not hold."""
 
     program: str
     version: str = ""
@@ -202,7 +202,7 @@ class _Series(Struct):
         env: Mapping[str, str] | None = None,
         stderr: bool = False,
     ) -> str:
-        """Run a benchmark with a thread on each PU and return its standard output (or standard error)."""
+        """Run a benchmark with a thread on each PU and return its standard output, or standard error."""
         threads = len(placement.pus)
         with tempfile.TemporaryDirectory(prefix="ft-") as name:
             folder = Path(name)
@@ -215,7 +215,7 @@ class _Series(Struct):
             return file.read_text(encoding="utf-8", errors="replace")
 
     def placed(self) -> dict[str, Any]:
-        """Return a record's fields about versions, placement and validity."""
+        """Return the fields of a record that state versions, placement and validity."""
         reason = next(filter(None, self.reasons), "")
         versions = {self.program: self.version} if self.version else {}
         fields: dict[str, Any] = {"status": "invalid" if reason else "valid", "reason": reason}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds this host during a measurement, and appends the records to a file, with the host's error counters."""
+"""Holds this host during a measurement, and appends the records and the host's error counters to a file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from firsttouch.records.schema import Record, append, check_appendable
 def hold_and_record(
     file: Path | None, *, share_host: bool = False, watched: bool = True, say: Callable[[str], None] = print
 ) -> Iterator[Callable[[Sequence[Record]], None]]:
-    """Yield a function that appends records to *file* (None: it keeps none), while this process measures alone.
+    """Hold the host and yield a function that appends records to *file* (None: it discards them).
 
-    With *share_host*, other runs are not waited for. Without *watched*, as for a topology, neither other runs nor
-    error counters matter. Raises BadInput if the file holds anything but records.
+    With *share_host*, it does not wait for other runs. Without *watched*, as for a topology, it ignores other runs
+    and error counters. Raises BadInput if the file holds anything but records.
     """
     from firsttouch.execution import host_lock  # noqa: PLC0415 - help of commands needs none
 
@@ -37,7 +37,7 @@ def hold_and_record(
 def watching_health(file: Path | None, *, say: Callable[[str], None] = print) -> Iterator[None]:
     """Append this host's error counts of the measurement to the *file* of records, if there is one.
 
-    An error leaves the file as it is: a step without a result has no health either.
+    After an error nothing is appended: a step without a result has no health records.
     """
     if file is None:
         yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReFrame's site configuration, built from the system files (ReFrame 4.10, configuration reference).
 
-ReFrame's defaults write to the home and to the current directory. Here everything goes below one folder, because
-both may be read-only.
+ReFrame writes to the home and the current directory by default. Both may be read-only, so this configuration puts
+everything below one folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from firsttouch.benchmarks.reframe_run import TMPDIR
 from firsttouch.errors import BadInput, FirstTouchError, Missing
 from firsttouch.systems.definition import Partition, System, available, load
 
-#: The columns of ReFrame's performance log. Its "all" includes lists, which contain commas.
+#: The columns of ReFrame's performance log. Its keyword "all" includes lists, which contain commas.
 _PERFLOG_COLUMNS = (
     "check_job_completion_time",
     "check_display_name",
@@ -42,8 +42,8 @@ _PERFLOG_COLUMNS = (
     "check_perf_result",
 )
 
-#: ReFrame cancels jobs that wait for ReqNodeNotAvail, which is also Slurm's reason for a busy host. It also hides
-#: all SBATCH_* variables from sbatch except these.
+#: ReFrame cancels jobs that wait for ReqNodeNotAvail, which Slurm also states for a busy host. It also hides all
+#: SBATCH_* variables from sbatch except these.
 _SLURM = {
     "ignore_reqnodenotavail": True,
     "slurm_envvar_whitelist": [
@@ -52,15 +52,15 @@ _SLURM = {
 }
 
 
-#: How often ReFrame polls a local job: T seconds after its start, every 0.1 s + T / 50. With ReFrame's defaults
-#: the interval grows five times as fast, which suits Slurm, where a poll costs far more.
+#: How often ReFrame polls a local job: T seconds after its start, every 0.1 s + T / 50. ReFrame's default interval
+#: grows five times as fast, which suits Slurm, where a poll costs far more.
 _POLLS = {"poll_rate_max": 10, "poll_rate_decay": 0.02}
 
 
 def site_configuration(settings: Path) -> dict[str, Any]:
     """Return ReFrame's configuration of all systems; *settings* is the configuration file.
 
-    A wrong system file is reported and left out. Raises ReFrame's ConfigError, which it prints as one line.
+    An invalid system file is reported and left out. Raises ReFrame's ConfigError, which it prints as one line.
     """
     systems = []
     try:
@@ -72,9 +72,9 @@ def site_configuration(settings: Path) -> dict[str, Any]:
             except BadInput as error:
                 print(f"firsttouch: this system is left out: {error}", file=sys.stderr)
     except FirstTouchError as error:
-        # ReFrame prints the cause of an error, too: the same line again.
+        # ReFrame also prints the cause of an error, which would repeat the line.
         raise ConfigError(str(error)) from None
-    # ReFrame selects the first system with a matching hostname: a pattern for any host comes last.
+    # ReFrame selects the first system with a matching hostname, so a pattern for any host comes last.
     systems.sort(key=lambda system: ".*" in system["hostnames"])
     out = paths.results() / "reframe"
     if (checks_tmpdir := os.environ.pop(TMPDIR, None)) is not None:
@@ -89,7 +89,8 @@ def site_configuration(settings: Path) -> dict[str, Any]:
                 "check_search_path": [str(settings.parent)],
                 "report_file": str(out / "reports" / "run-{sessionid}.json"),
                 "topology_prefix": str(out / "topology"),
-                # ReFrame would install itself on the hosts from the internet. The facts are in the system files.
+                # ReFrame would install itself on the hosts from the internet to detect facts that the system files
+                # state.
                 "remote_detect": False,
             },
             {"target_systems": [system["name"] for system in systems if _is_local(system)], **_POLLS},
@@ -117,10 +118,10 @@ def site_configuration(settings: Path) -> dict[str, Any]:
 
 
 def _log_level() -> str:
-    """Return the level from which ReFrame processes messages: all of them only with -v.
+    """Return the lowest level of messages that ReFrame processes; only -v enables debug messages.
 
-    ReFrame reads all attributes of the check for each message, even one that no handler prints. A deprecated
-    attribute among them costs a walk through the stack: debug messages cost 0.4 s of CPU per check.
+    For each message, even one that no handler prints, ReFrame reads all attributes of the check, and a deprecated
+    one costs a walk through the stack: debug messages cost 0.4 s of CPU per check.
     """
     verbose = os.environ.get("RFM_VERBOSE") or any(re.match(r"-\w*v|--verb", word) for word in sys.argv[1:])
     return "undefined" if verbose else "info"
@@ -141,8 +142,8 @@ def _folders() -> dict[str, str]:
 def _system(name: str) -> dict[str, Any]:
     """Return ReFrame's configuration of one system.
 
-    This host is unknown without the probe. Its entry then lets ReFrame start for other systems, and
-    the checks report missing parts.
+    Without the probe this host is unknown. Its entry still lets ReFrame start for other systems, and the checks
+    report what is missing.
     """
     try:
         system = load(name)
@@ -160,7 +161,7 @@ def _system(name: str) -> dict[str, Any]:
                     "launcher": "local",
                     "max_jobs": 1,
                     "environs": ["builtin"],
-                    # If it is empty, ReFrame detects the processor and writes it to a file.
+                    # An empty entry makes ReFrame detect the processor and write it to a file.
                     "processor": {"num_cpus": os.cpu_count() or 1},
                 }
             ],

@@ -22,7 +22,7 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.child_process import child, follow
 from firsttouch.execution.progress import FOLLOWER, Steps, is_terminal
 
-#: The variable with the TMPDIR of checks where ReFrame is started with another one, "" for none.
+#: The variable with the TMPDIR of checks if ReFrame is started with another one; "" for none.
 TMPDIR = "FIRSTTOUCH_TMPDIR"
 #: The beginning of a check's messages about its host.
 _WARNING = "firsttouch: "
@@ -55,9 +55,9 @@ def run(
 ) -> tuple[list[Trouble], Mapping[str, Sequence[str]]]:
     """Run all *checks* on *system*, one at a time, with all results below *folder*.
 
-    Return the troubles, and the kinds of checks that gave each warning. If *brief*, a line for each kind of check
-    is printed, without its measurements; on a terminal, a live line shows the running check and the time left.
-    Raises RunFailed if ReFrame itself fails. A check that fails is a trouble, not an error.
+    Return the troubles, and for each warning the kinds of checks that gave it. *brief* prints one line per kind of
+    check; on a terminal, a live line shows the running check and the time left. Raises RunFailed if ReFrame itself
+    fails; failed checks are troubles.
     """
     folder.mkdir(parents=True, exist_ok=True)
     report, progress = folder / "reframe.json", folder / "progress.log"
@@ -73,7 +73,7 @@ def run(
             *("--report-file", str(report), *options),
         ]
         env = {FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
-        # Before it reads its configuration, ReFrame opens a log in TMPDIR, which it never removes.
+        # Before ReFrame reads its configuration, it opens a log in TMPDIR and never removes it.
         starting = folder / "starting"
         starting.mkdir(exist_ok=True)
         env |= {"TMPDIR": str(starting), TMPDIR: os.environ.get("TMPDIR", "")}
@@ -138,7 +138,7 @@ def reports(folder: Path) -> list[Path]:
 
 
 def _start(report: Path) -> float:
-    """Return when a session started in seconds since 1970, from its file if the report does not say so."""
+    """Return the start of a session (seconds since 1970), from the report or else from its file's time."""
     session = json.loads(report.read_text(encoding="utf-8"))["session_info"]
     start = session.get("time_start_unix") if isinstance(session, dict) else None
     try:
@@ -158,7 +158,7 @@ def folders(report: Path) -> list[Path]:
 
 
 def _follow(argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Path, clock: _Clock) -> int:
-    """Run ReFrame, print its progress and the progress of its checks, and return its exit status."""
+    """Run ReFrame, print the progress of the run and of its checks, and return the exit status."""
     with (
         clock.steps,
         log.open("wb") as out,
@@ -184,10 +184,10 @@ class _Clock:
         self.start = time.monotonic()
         self.steps = Steps()
         self.warnings: dict[str, dict[str, None]] = {}
-        #: The kind of the check that runs, and the seconds of each one that ended well, by kind.
+        #: The kind of the running check, and by kind the seconds of each check that passed.
         self.kind = ""
         self.passed: dict[str, list[float]] = {}
-        #: Checks that have not ended; ReFrame tells their number when the first one ends.
+        #: Checks that have not ended; ReFrame states their number when the first one ends.
         self.left = 1
         #: The incomplete last lines of the log and of the messages.
         self.log = self.messages = ""
@@ -218,7 +218,7 @@ class _Clock:
                     self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
 
     def end(self) -> None:
-        """Print a line about each kind of check, whose checks ran in any order; a terminal had the live line."""
+        """Print a line about each kind of check, unless a terminal had the live line."""
         for kind, seconds in sorted(self.passed.items()) if not is_terminal(sys.stderr) else ():
             checks = f"{len(seconds)} check{'s' * (len(seconds) != 1)}"
             self.say(f"  {kind}: {checks} [{sum(seconds):.0f} s]")
@@ -232,7 +232,7 @@ def _troubles(cases: Iterable[Mapping[str, object]], log: str) -> list[Trouble]:
         result, name = str(case["result"]), str(case["display_name"])
         if result not in {"pass", "xfail"}:
             reason = str(case.get("fail_reason") or skips.get(name) or "no reason given")
-            # A check whose fixture failed did not run. Only the fixture's failure needs action.
+            # A check whose fixture failed did not run: only the fixture's failure is reported.
             word: Literal["failed", "skipped"] = "skipped" if result in {"skip", "fail_deps"} else "failed"
             troubles.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
     return troubles
@@ -240,5 +240,5 @@ def _troubles(cases: Iterable[Mapping[str, object]], log: str) -> list[Trouble]:
 
 def _list(value: object) -> list[dict[str, object]]:
     if not isinstance(value, list):
-        raise KeyError("no list")  # another version's report: the caller says so
+        raise KeyError("no list")  # a report of another version: the caller reports it
     return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures any program under a verified placement: a site's own check is one YAML file in checks/, and no code."""
+"""Measures any program under a verified placement: a site's own check is one YAML file in checks/."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="a
 
 
 class ProgramSpec(FileTable, frozen=True):
-    """The command to run and the values to read from it; the fields are the keys of a YAML file.
+    """The command to run and the value to read from its output; the fields are the keys of a YAML file.
 
     *regex* has one group, a number in *unit*; the last match in the program's output is used, or in *file*, which
     the program writes into its working folder. Without it, the run time is measured. *scenario* has one instance.
@@ -46,7 +46,7 @@ class ProgramSpec(FileTable, frozen=True):
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise BadInput for keys that contradict each other, and without a program."""
+        """Raise BadInput for contradictory keys, or if there is no program."""
         if not self.program:
             raise BadInput("no program is named")
         if self.regex:
@@ -60,12 +60,12 @@ class ProgramSpec(FileTable, frozen=True):
 
     @property
     def direction(self) -> Literal["higher", "lower", "neither"]:
-        """Whether higher or lower values are better: by default as the catalogue states, or else by the unit."""
+        """Whether higher or lower values are better: as stated, else as in the catalogue, else by the unit."""
         return self.better or catalogue.direction(self.check, self.metric, self.unit)
 
 
 def names() -> list[str]:
-    """Return the names of the checks that the user's and the site's folders have."""
+    """Return the names of the checks in the user's and the site's folders."""
     return list(paths.data_files("checks", ".yaml"))
 
 
@@ -87,8 +87,8 @@ def measure_program(
     """Run the program and return the record, which is invalid if a placement did not hold.
 
     The program gets its number of threads (None: the scenario's) in OMP_NUM_THREADS, and in place of {threads} in
-    its words. Raises BadInput for a scenario that is not one of one instance, and RunFailed if the program fails,
-    exceeds *timeout* (s), or prints no number.
+    its words. Raises BadInput for a scenario of several instances, and RunFailed if the program fails, exceeds
+    *timeout* (s), or prints no number.
     """
     if repetitions < 1:
         raise BadInput(f"repetitions: at least 1, not {repetitions}")

@@ -17,7 +17,7 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
 CHECK = "stores"
-#: The kernels: the one that gains most from streaming stores, and STREAM's headline.
+#: The kernels: copy gains most from streaming stores, triad is STREAM's headline.
 KERNELS = ("copy", "triad")
 
 
@@ -40,8 +40,8 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
 def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> Iterator[Record]:
     """Yield the rate of a kernel's fastest streaming stores over the rate of its fastest regular ones.
 
-    Processors without streaming stores have no such record. A sample compares the two rates of a
-    repetition, in which the probe runs all cases one after the other.
+    Processors without streaming stores have no such record. A sample compares two rates of one repetition, in
+    which the probe runs all cases in sequence.
     """
     rates = [r for r in measured if r.parameters["kernel"] == kernel]
     fastest = {}

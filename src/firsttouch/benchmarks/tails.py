@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tails: the slowest accesses to each bank, idle and under load.
 
-Retries of a memory module or of a link are rare: they are in the tail of the distribution before they move its
-mean. The probe times single accesses, and subtracts delays by interrupts.
+Retries of a memory module or of a link are rare, so they show in the tail of the distribution long before they
+change its mean. The probe times single accesses, and subtracts delays by interrupts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
 CHECK = "tails"
-#: The metrics, from the median on. The record of the last one has the histogram.
+#: The metrics, from the median upwards. The record of the last one has the histogram.
 PERCENTILES = ("latency_p50", "latency_p99", "latency_p99_9", "latency_p99_99")
 #: Samples of a case at most. Each has half a million accesses.
 _MOST = 5
-#: A NUMA node is measured with all banks of a host with at most this number, else with its nearest and farthest.
+#: A NUMA node is measured with all banks if the host has at most this number, else with its nearest and farthest.
 _ALL_BANKS = 4
 
 

@@ -66,8 +66,8 @@ class _Version(NamedTuple):
 def download(url: str, part: Path, progress: Progress, *, limit: int | None = None) -> None:
     """Download the content of *url*, or its first *limit* bytes, to *part*, which may hold its beginning.
 
-    Raises Missing (unreachable, absent, disk full) or RunFailed (repeatedly interrupted); *part* stays for the
-    next call to resume.
+    Raises Missing (unreachable, absent, disk full) or RunFailed (repeatedly interrupted). *part* is kept, so the
+    next call resumes.
     """
     stalled, most = 0, _size(part)
     while True:
@@ -78,7 +78,7 @@ def download(url: str, part: Path, progress: Progress, *, limit: int | None = No
             size = _size(part)
             stalled, most = (0, size) if size > most else (stalled + 1, most)
             if stalled >= GIVE_UP:
-                reason = f"{without_login(url)}: {error} after {size} bytes; run again to go on from there"
+                reason = f"{without_login(url)}: {error} after {size} bytes; run again to continue"
                 raise RunFailed(reason) from None
             progress(f"{error}, trying again: {part.stem}", size, None)
             time.sleep(RETRY_WAIT * 2**stalled)
@@ -92,7 +92,7 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
     size = _size(part) if begun else 0
     if begun and begun.total == size:
         return
-    # Archives serve .gz files unchanged; with a proxy's compression the length would be meaningless.
+    # Archives serve .gz files unchanged; compression by a proxy would change the length.
     headers = {"Accept-Encoding": "identity"}
     if size or limit:
         headers["Range"] = f"bytes={size}-{limit - 1 if limit else ''}"
@@ -105,7 +105,7 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
         reason = _innermost(error).replace(url, shown)
         raise Missing(f"cannot reach {urlsplit(shown).netloc} for {shown}: {reason}") from None
     with response:
-        if response.status_code == 416:  # the range does not exist: the part is of something longer
+        if response.status_code == 416:  # the range does not exist: the part is longer than the file
             _discard(part)
         _check_status(response, url)
         start, total = _range(response, limit)
@@ -145,7 +145,7 @@ def _receive(response: requests.Response, part: Path, version: _Version, size: i
         if version.total is not None and size != version.total:
             raise _Interrupted(f"the connection broke ({size} of {version.total} bytes)")
     if version.total is None:
-        # The transfer coding marked the end, so the length is known now.
+        # The transfer encoding marked the end, so the length is known now.
         write_json(version_path(part), version._asdict() | {"total": size})
 
 
@@ -171,12 +171,12 @@ def _range(response: requests.Response, limit: int | None) -> tuple[int, int | N
         return 0, min(int(length), limit) if limit else int(length)
     if response.headers.get("Transfer-Encoding", "").lower() != "chunked":
         # The end of such a body looks like a broken connection.
-        raise Missing(f"cannot download {without_login(response.url)}: the server does not say how long it is")
+        raise Missing(f"cannot download {without_login(response.url)}: the server does not state its length")
     return 0, limit
 
 
 def _validator(response: requests.Response) -> str | None:
-    """Return the version for If-Range, which accepts no weak ETag."""
+    """Return the validator for If-Range, which does not accept weak ETags."""
     etag = response.headers.get("ETag")
     return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
 
@@ -194,7 +194,7 @@ def _begun(part: Path, url: str, limit: int | None) -> _Version | None:
 
 
 def version_path(part: Path) -> Path:
-    """Return the file that says which version of which URL the bytes of *part* are."""
+    """Return the file that states the URL and the version of the bytes in *part*."""
     return part.with_name(part.name + ".json")
 
 
@@ -208,7 +208,7 @@ def _size(path: Path) -> int:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the reason of the innermost error; the outer ones repeat the URL and class names."""
+    """Return the reason of the innermost error; outer errors repeat the URL and class names."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -233,7 +233,7 @@ class LocalDataset(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A dataset with the options requested: its place in the store, its files and the facts expected of them."""
+    """A requested dataset with its options: its place in the store, its files and their expected facts."""
 
     dataset: Dataset
     place: Place
@@ -249,7 +249,7 @@ def get(
     from_files: Sequence[Path] = (),
     **options: Any,
 ) -> LocalDataset:
-    """Return the dataset *name*, after getting the files that the store lacks.
+    """Get the files of the dataset *name* that the store lacks, and return the dataset.
 
     *from_files* replace the downloads, in the manifest's order. *options* belong to a generated dataset:
     genome_size (bases, or a text such as ``50MB``), repeat_fraction, seed, pairs, read_length. Raises BadInput,
@@ -295,7 +295,7 @@ def _request(name: str, options: dict[str, Any]) -> _Request:
 
 
 def _given_files(request: _Request, from_files: Sequence[Path]) -> dict[str, Path]:
-    """Return *from_files* by the names that they have in the dataset."""
+    """Return *from_files* by their names in the dataset."""
     if not from_files:
         return {}
     names = [file.name for file in request.files] if request.dataset.kind in ("url", "manual") else []
@@ -333,7 +333,7 @@ def _obtain(request: _Request, file: DataFile, given: Path | None, progress: Pro
 
 
 def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) -> Path:
-    """Return where *file* lies as its publisher packs it; a download goes to *part*."""
+    """Return the path of *file* as published (packed); a download goes to *part*."""
     dataset = request.dataset
     if dataset.kind == "package":
         return package_file(dataset.package, Path(file.source))
@@ -357,7 +357,7 @@ def _hint(request: _Request) -> str:
 
 
 def _check_packed(file: DataFile, path: Path, progress: Progress) -> None:
-    """Raise Corrupt if *path*, a file as it is published, has another checksum than the manifest states."""
+    """Raise Corrupt if *path*, a file as published, has another checksum than the manifest states."""
     if file.packed_checksum:
         algorithm, expected = file.packed_checksum.split(":")
         actual = store.digests_of(path, [algorithm], f"checking {file.name}", progress)[algorithm]
@@ -388,7 +388,7 @@ def _unpack(request: _Request, file: DataFile, path: Path, origin: str, progress
 
 
 def _check_facts(request: _Request, file: DataFile, facts: store.FileFacts) -> None:
-    """Raise Corrupt if *facts* differ from the manifest or from the file that was got first."""
+    """Raise Corrupt if *facts* differ from the manifest or from the first download."""
     expect, sha256 = request.expect, facts.digests["sha256"]
     if file.role == "reads":
         about = expect.reads_about or facts.records
@@ -431,4 +431,4 @@ def _local(request: _Request, reference: LocalDataset | None) -> LocalDataset:
 
 
 def _silent(_what: str, _done: int, _total: int | None) -> None:
-    """Stay silent."""
+    """Report no progress."""

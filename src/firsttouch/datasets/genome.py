@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A random genome with repeats, with the same bytes for the same options on every host.
+"""A random genome with repeats. The same options give the same bytes on every host.
 
-Repeats slow aligners down and give their indexes the cache behaviour of a real genome. Families of interspersed
-repeats, as long as Alu, SINE-VNTR-Alu and full L1 elements, are copied all over the genome, forward and reverse.
-Each copy diverges by up to 20 %, most by little: some reads align to several positions, as in a real genome.
+Repeats give aligners the speed, and their indexes the cache behaviour, of a real genome. Families of interspersed
+repeats, with the lengths of Alu, SINE-VNTR-Alu and full L1 elements, are copied all over the genome, forward and
+reverse. Copies diverge by up to 20 %, mostly less, so some reads align to several positions.
 """
 
 from __future__ import annotations

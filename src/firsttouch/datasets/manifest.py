@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manifests of datasets: one TOML file each, validated when it is read.
 
-They lie in the folders ``paths.folders("datasets")``; the first folder that has a name wins.
+They lie in the folders ``paths.folders("datasets")``; the first folder with a name takes precedence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firsttouch.errors import BadInput, none_such
 
 UNPINNED = "unpinned"
 
-#: kind of source -> the keys of its manifest in addition to those that all have, and the key of a file's source.
+#: kind of source -> the additional keys of its manifest, and the key of a file's source.
 _KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "package": (("file", "package"), "path"),
     "url": (("file",), "url"),
@@ -39,8 +39,8 @@ class DataFile(FileTable, frozen=True):
 
     role: Literal["reference", "reads"]
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", description="the name of a file")]
-    #: Where the file is: a path of a package, an address, or a file of the parent dataset. A generated file says
-    #: how it was made.
+    #: The source of the file: a path in a package, an address, or a file of the parent dataset; for a generated
+    #: file, how it was made.
     path: Annotated[str, Meta(pattern=r"^/[^\n\r]+\Z", description="an absolute path")] = ""
     url: Annotated[str, Meta(pattern=r"^https?://[^\s/]+/\S+\Z", description="an address of http or https")] = ""
     of: _Text = ""
@@ -62,7 +62,7 @@ class DataFile(FileTable, frozen=True):
 
     @property
     def recipe(self) -> str:
-        """All that determines the file's content; a stored file with another recipe is another file."""
+        """Everything that determines the file's content; a stored file with another recipe is replaced."""
         source = without_login(self.source)
         return f"{source} {self.checksum} {self.packed_checksum or None} {self.first_reads} {self.truncate}"
 
@@ -74,14 +74,14 @@ class Expect(FileTable, frozen=True):
     reads_about: Count | None = None  #: the same, a rounded figure
     read_length: Count | None = None  #: bases
     contigs: Count | None = None
-    batch_bases: Count | None = None  #: of an aligner's batch, suited to the dataset's size
-    #: The least fraction of the reads that aligners map: of all, or by aligner, with "others".
+    batch_bases: Count | None = None  #: of an aligner's batch, suitable for the dataset's size
+    #: The least fraction of mapped reads: one for all aligners, or by aligner and for "others".
     mapped_fraction_min: _Fraction | Mapping[str, _Fraction] = 0.0
 
     def mapped_fraction(self, aligner: str) -> float:
         """Return the least fraction of the reads that *aligner* maps.
 
-        It detects an index or reads of another genome; it does not judge the aligner.
+        It detects a wrong index or wrong reads; it does not judge the aligner.
         """
         least = self.mapped_fraction_min
         return float(least.get(aligner, least["others"]) if isinstance(least, Mapping) else least)
@@ -152,7 +152,7 @@ def load(name: str) -> Dataset:
         if other not in files():
             raise document.error(f"{key}: no dataset {other!r}", key)
         linked = _read(other)[0]
-        # One step only, so that links between datasets cannot form a cycle.
+        # Only one step, so links between datasets cannot form a cycle.
         if key == "reference" and (linked.reference or linked.kind == "derived"):
             raise document.error(f"reference: {other!r} has no reference", key)
         if key == "parent" and linked.kind in ("derived", "generated"):
@@ -199,7 +199,7 @@ def _dataset(document: ParsedFile, path: Path) -> Dataset:
 
 
 def _check_keys(document: ParsedFile, kind: str) -> None:
-    """Raise BadInput for a key that a manifest of *kind* lacks, or that only another kind has."""
+    """Raise BadInput for a key that a manifest of *kind* lacks or does not allow."""
     needed, source = _KINDS[kind]
     foreign = {key for keys, _ in _KINDS.values() for key in keys} - {*needed}
     sources = {key for _, key in _KINDS.values()} - {source}
@@ -241,7 +241,7 @@ def _check_sense(document: ParsedFile, dataset: Dataset) -> None:
         elif file.role == "reference" and (file.first_reads or file.truncate):
             reason = "'first_reads' and 'truncate' are for reads"
         elif file.first_bytes and not file.first_reads:
-            # The end of a partial file is arbitrary: only a count of reads makes it a definite set.
+            # A partial file ends anywhere: only a count of reads defines its content.
             reason = "'first_bytes' needs 'first_reads'"
         elif file.url and not _is_url(file.url):
             reason = f"url: {without_login(file.url)!r} names no host, or no port of one"
@@ -251,6 +251,6 @@ def _check_sense(document: ParsedFile, dataset: Dataset) -> None:
         return
     references = sum(file.role == "reference" for file in files) + bool(dataset.reference)
     if references != 1:
-        raise document.error(f"{references} references: name one, as a file or a dataset")
+        raise document.error(f"{references} references: name exactly one, as a file or a dataset")
     if len(files) - sum(file.role == "reference" for file in files) > 2:
         raise document.error("more than two files of reads")

@@ -70,7 +70,7 @@ def gunzip(chunks: Iterable[bytes], *, partial: bool = False, tail_ignored: bool
     Corrupt.
     """
     member = zlib.decompressobj(wbits=31)
-    begun = ended = plain = False  # the current member has begun; an earlier one has ended; the data are not gzip
+    begun = ended = plain = False  # the state: in a member, after a member, not gzip
     for number, piece in enumerate(chunks):
         chunk = piece
         plain = plain or (number == 0 and chunk[:2] != b"\x1f\x8b")
@@ -146,7 +146,7 @@ class _Digests:
     """Digests of a stream by several algorithms."""
 
     def __init__(self, algorithms: Iterable[str]) -> None:
-        # Some archives publish MD5. It protects against accidents here, not against attackers.
+        # Some archives publish MD5, which protects against accidents, not against attackers.
         self._digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
 
     def update(self, chunk: bytes) -> None:
@@ -207,9 +207,9 @@ def digests_of(path: Path, algorithms: Iterable[str], what: str, progress: Progr
 
 
 # ----------------------------------------------------------------------
-# The store is the folder paths.data(). Each dataset has a folder in it (a generated
-# dataset one for each set of options), with the files, a lock, and state.json: each file's digest and origin.
-# Files appear in it by renaming only.
+# The store is the folder paths.data(). It has a folder for each dataset (and each set of options of a generated
+# one), with the files, a lock, and state.json: the files' digests and origins. Files appear in it by renaming
+# only.
 
 
 class NoRoom(Missing):
@@ -250,7 +250,7 @@ class Place(NamedTuple):
         self._write(file.name, {"recipe": file.recipe, "sha256": sha256, "from": origin})
 
     def is_untouched(self, file: DataFile) -> bool:
-        """Return whether *file* is here and has not been written to since it was hashed.
+        """Return whether *file* exists and was not written to since it was hashed.
 
         The kernel sets the change time at every write, and no program can set it back.
         """
@@ -258,7 +258,7 @@ class Place(NamedTuple):
         return entry.get("recipe") == file.recipe and path.is_file() and entry["stamp"] == _stamp(path)
 
     def intact(self, file: DataFile, progress: Progress) -> bool:
-        """Return whether *file* is here with the recorded content; the caller holds the lock."""
+        """Return whether *file* exists with the recorded content; the caller holds the lock."""
         if self.is_untouched(file):
             return True
         entry, path = self.record(file.name), self.path(file.name)
@@ -279,17 +279,17 @@ class Place(NamedTuple):
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
-        """Yield a new empty folder inside this one, which is removed at the end."""
+        """Yield a new folder inside this one, which is removed at the end."""
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".tmp-") as name:
             yield Path(name)
 
     @contextmanager
     def lock(self, progress: Progress) -> Iterator[None]:
-        """Create this folder, lock it against other processes, and remove the remains of killed ones."""
+        """Create this folder, lock it against other processes, and remove what killed ones left behind."""
         with name_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             message = f"waiting for another process that writes {self.folder}"
-            # In a read-only store a complete dataset can still be checked.
+            # Even in a read-only store, a complete dataset can be checked.
             with file_lock.lock_file(self.folder / ".lock", on_wait=lambda: progress(message, 0, None)):
                 for left in self.folder.glob(".tmp-*"):
                     shutil.rmtree(left, ignore_errors=True)
@@ -313,7 +313,7 @@ def need_space(folder: Path, need: int, what: str) -> None:
     if free < need:
         raise NoRoom(
             f"disk full at {folder}: {what} needs {need} bytes ({format_bytes(need)}), "
-            f"{free} ({format_bytes(free)}) are free; free some or set FIRSTTOUCH_DATA to another disk"
+            f"{free} ({format_bytes(free)}) are free; free some space or set FIRSTTOUCH_DATA to another disk"
         )
 
 
@@ -326,5 +326,5 @@ def name_disk_errors(folder: Path, need: int | None = None) -> Iterator[None]:
         advice = "set FIRSTTOUCH_DATA to a folder that you may write, on a disk with room"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             needs = f" ({need} bytes are needed)" if need else ""
-            raise NoRoom(f"disk full at {folder}{needs}: free some or {advice}") from None
+            raise NoRoom(f"disk full at {folder}{needs}: free some space or {advice}") from None
         raise Missing(f"cannot write the store {folder}: {error.strerror or error}; {advice}") from None

@@ -61,7 +61,7 @@ def make(place: Place, options: Options, progress: Progress) -> None:
     program = shutil.which("dwgsim")
     if program is None:
         raise Missing("dwgsim, which makes the reads, is not on this host: apt-get install dwgsim")
-    # dwgsim exits with 0 on a full disk: the space is checked before, and its output afterwards.
+    # dwgsim exits with 0 on a full disk, so the space is checked before and the output after the run.
     text = 2 * options.pairs * (2 * options.read_length + 80)
     need_space(place.folder, options.genome_size * 81 // 80 + text * 3 // 2, "the synthetic dataset")
     genome, *reads = files(options)
@@ -83,7 +83,7 @@ def make(place: Place, options: Options, progress: Progress) -> None:
 
 
 def _argv(program: str, options: Options, genome: Path, prefix: Path) -> list[str]:
-    """Return dwgsim's argv for Illumina pairs without random reads, one FASTQ file per end."""
+    """Return dwgsim's argv for Illumina pairs without random reads: one FASTQ file per end."""
     length = str(options.read_length)
     return [
         *(program, "-z", str(options.seed), "-N", str(options.pairs), "-1", length, "-2", length),

@@ -3,8 +3,8 @@
 
 In: jobs (argv, placement, threads, output files). Out: how each job ended, and the placement that the kernel
 reports. Public: ``jobs`` (``Job``, ``Outcome``), ``process_runner`` (``run_together`` for measured programs),
-``foreground`` (one program with all that this process inherited), ``tasks`` (those that srun starts together),
-``child_process`` (``child`` for others), ``threads`` (``WorkerThread``), ``placement_check``, ``host_lock``,
-``counters`` (perf), ``backends`` (native, Apptainer, Spack) and ``build_info``, which identifies the copies of
-firsttouch in images and views.
+``foreground`` (one program that inherits what this process inherited), ``tasks`` (those that srun starts
+together), ``child_process`` (``child`` for others), ``threads`` (``WorkerThread``), ``placement_check``,
+``host_lock``, ``counters`` (perf), ``backends`` (native, Apptainer, Spack) and ``build_info``, which identifies
+the copies of firsttouch in images and views.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend ``apptainer``: commands run in a container of an image of containers/.
 
-Hosts that cannot mount images unpack them at each start. Limits of the site are reported in one line before any
-work.
+Hosts that cannot mount images unpack them at each start. Restrictions of the site are reported in one line before
+any work.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from firsttouch.tools import run_tool
 IMAGE = (paths.ROOT / "containers" if paths.IN_CHECKOUT else paths.data()) / "firsttouch.sif"
 #: The file in an image that identifies its copy of firsttouch.
 _ORIGIN = "/opt/firsttouch/share/firsttouch/origin.json"
-#: Prefixes of the variables by which tasks of srun and mpirun know their number and the limits of their job, and
-#: ranks find each other: of Slurm, PMI, PMIx, MPICH, Open MPI, Intel MPI, UCX, libfabric and OpenMP.
+#: Prefixes of variables with the number of a task, the limits of its job, and the addresses of other ranks: of
+#: Slurm, PMI, PMIx, MPICH, Open MPI, Intel MPI, UCX, libfabric and OpenMP.
 _OF_LAUNCHERS = ("SLURM_", "PMI_", "PMIX_", "MPI_LOCAL", "MPICH_", "OMPI_", "I_MPI_", "UCX_", "FI_", "OMP_")
 #: Time limit of the trial start in seconds; a cold image on a shared file system is slow.
 _PATIENCE = 120
 _CAP_SYS_RESOURCE = 24
 _CGROUPS = "/sys/fs/cgroup"
-#: Begins the trial's line for a path that does not exist or is not accessible inside.
+#: Begins the trial's line for a path that is missing or inaccessible in the container.
 _LACKING = "firsttouch-lacks "
 _TRIAL = """\
 cat "$1"; shift
@@ -54,7 +54,7 @@ _PROGRAMS = _SYSTEM | {
 def start_command(image: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started in *image* (empty: FIRSTTOUCH_IMAGE or IMAGE).
 
-    The image is started once for a trial, with all paths that the command needs. Raises Missing without Apptainer
+    The image is started once as a trial, with all paths that the command needs. Raises Missing without Apptainer
     or image, CannotHere if the site does not allow it, BadInput for a path that cannot be bound.
     """
     program = shutil.which("apptainer") or shutil.which("singularity")
@@ -62,7 +62,7 @@ def start_command(image: str, argv: Sequence[str]) -> Start:
         raise Missing("backend apptainer: neither 'apptainer' nor 'singularity' is on PATH")
     file = Path(image or os.environ.get("FIRSTTOUCH_IMAGE") or IMAGE).absolute()
     if not file.exists():
-        raise Missing(f"{file}: there is no such image: `make images` builds it, FIRSTTOUCH_IMAGE names another")
+        raise Missing(f"{file}: image not found: `make images` builds it, FIRSTTOUCH_IMAGE names another")
     variables = backends.variables()
     # Records name the host as Slurm does.
     variables |= {name: os.environ[name] for name in ("TMPDIR", "SLURMD_NODENAME") if os.environ.get(name)}
@@ -83,14 +83,14 @@ def start_command(image: str, argv: Sequence[str]) -> Start:
 def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
     """Return the paths to bind: the checkout, the current folder, and the paths that the command names.
 
-    Sites do not mount every home or scratch file system, so all are bound by name. For a path its folder is bound,
-    because the path may be an output or the prefix of several files. In a folder that the image has as well, such
-    as /etc, only the files are bound. The user's binds stay visible. Raises BadInput for a path with a comma
-    or a colon, Apptainer's separators.
+    All are bound by name, because sites do not mount every home or scratch file system. The folder of a path is
+    bound, because the path may be an output or the prefix of several files; if the image has the folder, too (such
+    as /etc), only the files are bound. The user's binds stay visible. Raises BadInput for a path with a comma or a
+    colon, Apptainer's separators.
     """
     wanted = {paths.ROOT, Path.cwd(), paths.results()}
     texts = [*argv, *(a.partition("=")[2] for a in argv), *variables.values()]
-    # After a colon, a URI has two slashes: //127.0.0.1 is not a path below a folder //.
+    # Two slashes after a colon belong to a URI: //127.0.0.1 is not a path below a folder //.
     parts = {"/" + part.lstrip("/") for text in texts for part in text.split(":") if part.startswith("/")}
     wanted |= {path for path in map(Path, parts) if not any(path.is_relative_to(p) for p in _bound_by_user())}
     places = {place for path in wanted for place in _places(Path(os.path.normpath(path)))}
@@ -102,7 +102,7 @@ def paths_seen(argv: Sequence[str], variables: dict[str, str]) -> list[str]:
 
 
 def _bound_by_user() -> list[str]:
-    """Return the paths in the container that a user binds by SOURCE[:DESTINATION[:OPTIONS]] in APPTAINER_BIND."""
+    """Return the destinations that a user binds by SOURCE[:DESTINATION[:OPTIONS]] in APPTAINER_BIND."""
     names = (f"{program}_{name}" for program in ("APPTAINER", "SINGULARITY") for name in ("BIND", "BINDPATH"))
     binds = [bind.split(":") for name in names for bind in os.environ.get(name, "").split(",") if bind]
     return [words[1] if len(words) > 1 else words[0] for words in binds]
@@ -113,7 +113,7 @@ def _places(path: Path) -> list[Path]:
     folder = next(p for p in (path, *path.parents) if p.is_dir())
     if any(folder.is_relative_to(system) for system in _PROGRAMS):
         return []
-    # The image has this folder, or a folder below it, which a bind would hide.
+    # A bind would hide the image's own folder, or a folder below it.
     if any(Path(system).is_relative_to(folder) for system in _PROGRAMS) or folder == Path("/etc"):
         if folder in {path, *path.parents[1:]}:
             return []
@@ -159,7 +159,7 @@ def _trial(start: Sequence[str], seen: Iterable[str], env: dict[str, str]) -> Or
 
 
 def setuid(program: str) -> bool:
-    """Return whether Apptainer is installed with its set-user-ID program, which mounts images itself."""
+    """Return whether Apptainer has its set-user-ID program, which can mount images."""
     prefix = Path(program).resolve().parents[1]
     places = prefix.glob("lib*/**/apptainer/bin/starter-suid")
     return any(place.stat().st_mode & 0o4000 and place.stat().st_uid == 0 for place in places)

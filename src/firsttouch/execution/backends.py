@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backends, the sources of the measured programs: this host (native), an Apptainer image, or a Spack view.
 
-The image and the view contain firsttouch itself, which runs next to the programs. So placements are verified
-inside, and container start-up is excluded from all timings.
+The image and the view contain firsttouch, which runs next to the programs: placements are verified inside, and
+container start-up is excluded from all timings.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def command(name: str, image: str = "") -> list[str]:
 def start_with(name: str, image: str, argv: Sequence[str]) -> Start:
     """Return how ``firsttouch ARGV`` is started with a backend.
 
-    *image* is the backend's file or folder, empty for the default. The site is checked first:
-    raises BadInput, Missing or CannotHere.
+    *image* is the backend's file or folder, empty for the default. Raises BadInput, Missing or CannotHere if the
+    site does not meet the requirements.
     """
     if check_backend(name) == NATIVE:
         return Start([*command(NATIVE), *argv], dict(os.environ))
@@ -61,7 +61,7 @@ def start_with(name: str, image: str, argv: Sequence[str]) -> Start:
 
 
 def variables() -> dict[str, str]:
-    """Return the FIRSTTOUCH_* variables for a command inside: these datasets, systems and results."""
+    """Return the FIRSTTOUCH_* variables for a command inside: the folders of datasets, systems and results."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("FIRSTTOUCH_")}
     # The image and the view have their own probe.
     kept.pop("FIRSTTOUCH_PROBE", None)
@@ -74,8 +74,8 @@ def variables() -> dict[str, str]:
 def check_origin(origin: Origin, what: str) -> None:
     """Raise CannotHere or Missing if the image or view *what* must not be used for measurements here.
 
-    CannotHere: it is for another architecture, or for instructions that this processor lacks, which would end its
-    programs late by an illegal instruction. Missing: it has another measuring interface.
+    CannotHere: it was built for another architecture, or for instructions that this processor lacks (programs
+    would fail late, with an illegal instruction). Missing: it has another measuring interface.
     """
     machine = os.uname().machine
     if origin.machine != machine:
@@ -93,5 +93,5 @@ def check_origin(origin: Origin, what: str) -> None:
         built_from = f"revision {origin.revision}" if origin.revision else f"version {origin.version}"
         raise Missing(
             f"{what} has measuring interface {origin.interface}, and this firsttouch has {build_info.INTERFACE}: "
-            f"it is of {built_from}; build or pull another"
+            f"it was built from {built_from}; build or pull another"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The origin of an installed copy of firsttouch, to detect images and views that are older than the checkout.
+"""The origin of an installed copy of firsttouch. It shows images and views that are older than the checkout.
 
 ``python -m firsttouch.execution.build_info CHECKOUT FILE TARGET`` writes it when a copy is built.
 """
@@ -18,8 +18,8 @@ from firsttouch import __version__
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.tools import run_tool
 
-#: The measuring interface: the measurements of a copy, and the form of its command line and records. Raise it with
-#: any change after which results of an older copy are no longer comparable, or an older copy cannot be started.
+#: The measuring interface: what a copy measures, its command line, and the form of its records. Increment it with
+#: any change after which results of an older copy are not comparable, or an older copy cannot be started.
 INTERFACE = 1
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other programs that run for the length of a block, and how they ended. None is left behind."""
+"""Runs other programs for the length of a block, and reports how they ended. None is left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firsttouch.errors import RunFailed, os_reason
 from firsttouch.execution import placement_check
 from firsttouch.tools import defer_signals
 
-#: At most so much (bytes) of the end of a log is read.
+#: The most bytes of the end of a log that are read.
 _LOG_BYTES = 1 << 16
 #: Why the kernel sends signals about limits.
 _CAUSES: Mapping[int, str] = {
@@ -28,9 +28,9 @@ _CAUSES: Mapping[int, str] = {
 
 
 def guarded_argv(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
-    """Return the argv of a program that the kernel kills when the process that starts it is killed.
+    """Return the argv with which the kernel kills a program when the process that started it is killed.
 
-    *by_this_process*: this process starts it, and not another program.
+    *by_this_process*: this process starts it, not another program.
     """
     if shutil.which("setpriv") is None:
         return [*argv]
@@ -68,7 +68,7 @@ def child(
         raise RunFailed(f"{argv[0]} cannot be started: {os_reason(error)}") from error
     finally:
         if process is not None:
-            # After a further signal, such as a second Ctrl-C, all must be gone too.
+            # Also after a further signal, such as a second Ctrl-C, none may be left.
             with defer_signals():
                 _stop(process, stop, patience, clock)
 
@@ -97,10 +97,10 @@ def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: flo
 def wait(
     process: subprocess.Popen[bytes], seconds: float | None = None, *, clock: Clock = SYSTEM_CLOCK
 ) -> int | None:
-    """Return the exit status of a process that ends within *seconds* (None: whenever it does), otherwise None.
+    """Return the exit status of a process that ends within *seconds* (None: no limit), otherwise None.
 
-    It replaces Popen.poll, and Popen.wait with a timeout. If a signal handler raises within these, for example
-    after Ctrl-C, they may keep the lock that each later call waits for, which never ends then.
+    It replaces Popen.poll, and Popen.wait with a timeout: if a signal handler raises within these, for example
+    after Ctrl-C, they may keep a lock, and each later call waits for ever.
     """
     if process.returncode is None and seconds is not None and not has_ended(process.pid, seconds, clock):
         return None
@@ -125,7 +125,7 @@ def follow(
 def has_ended(pid: int, patience: float = 0.0, clock: Clock = SYSTEM_CLOCK) -> bool:
     """Return whether a child has ended, after at most *patience* seconds; it is not reaped."""
     until, pause = clock.monotonic() + patience, 0.0005
-    with contextlib.suppress(ChildProcessError):  # another thread has waited for it
+    with contextlib.suppress(ChildProcessError):  # another thread has reaped it
         while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             left = until - clock.monotonic()
             if left <= 0:
@@ -136,7 +136,7 @@ def has_ended(pid: int, patience: float = 0.0, clock: Clock = SYSTEM_CLOCK) -> b
 
 
 def names_of_living(pids: Iterable[int]) -> dict[int, str]:
-    """Return the names of the processes that live; children that have ended are reaped."""
+    """Return the names of the processes that are alive; children that have ended are reaped."""
     names: dict[int, str] = {}
     for pid in sorted(pids):
         with contextlib.suppress(ChildProcessError):
@@ -153,7 +153,7 @@ def name_of(pid: int) -> str:
 
 
 def exit_status(status: int) -> int:
-    """Return the exit status of a shell for a program's *status* (negative: the signal)."""
+    """Return a program's *status* (negative: the signal) as the exit status of a shell."""
     return status if status >= 0 else 128 - status
 
 
@@ -161,12 +161,12 @@ def signal_name(number: int) -> str:
     """Return the name of a signal, or its number."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name
+    except ValueError:  # most real-time signals are unnamed
         return str(number)
 
 
 def signal_text(number: int) -> str:
-    """Return the name of a signal that ended a program, with its meaning if it has limits as a cause."""
+    """Return the name of a signal that ended a program, with its cause if the kernel enforced a limit."""
     return signal_name(number) + _CAUSES.get(number, "")
 
 
@@ -178,7 +178,7 @@ def describe_ending(name: str, status: int) -> str:
 
 
 def end_of_log(log: Path) -> str:
-    """Return the end of a log, which may be larger than memory; an empty string if it cannot be read."""
+    """Return the end of a log of any size; an empty string if it cannot be read."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))

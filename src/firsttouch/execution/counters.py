@@ -37,7 +37,7 @@ def wrap(argv: Sequence[str], log: Path) -> list[str]:
 
 
 def parse(text: str) -> dict[str, int]:
-    """Return the counts by event, without the events that processor or kernel do not count.
+    """Return the counts by event; events that processor or kernel do not count are left out.
 
     The counts of a hybrid processor's kinds of cores are added. Raises RunFailed if *text* is not perf's output,
     CannotHere if the kernel permits no event.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copy files by several threads, and tell whether a file has changed."""
+"""Copies files by several threads, and detects whether a file has changed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from firsttouch.errors import BadInput
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-#: Files are copied in blocks of this size (bytes), and dealt to the threads in chunks.
+#: Files are copied in blocks of this size (bytes); each thread copies one chunk at a time.
 _BLOCK, _CHUNK = 1 << 20, 64 << 20
 _MOST_THREADS = 8
-#: The kernel may give two changes within one timer tick the same time (seconds).
+#: Two changes within this time (s), a timer tick of the kernel, may have the same time stamp.
 _TICK = 0.02
 
 
 def identity_of(status: os.stat_result) -> tuple[int, ...]:
-    """Return the key of a file's content: no program can set back when it was changed last."""
+    """Return a key of a file's content. It includes the change time, which no program can set back."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -65,8 +65,8 @@ class _PendingCopy(Struct):
 def copy_all(sources: Sequence[Source], folder: Path, *, on_progress: Callable[[int], None]) -> None:
     """Copy *sources* into *folder*; *on_progress* gets the number of bytes copied.
 
-    Copies have the times of their sources, and can only be read. Raises BadInput if a source has changed,
-    and OSError.
+    Copies keep the times of their sources, and are read-only. Raises BadInput if a source has changed, and
+    OSError.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - it loads logging
 
@@ -85,7 +85,7 @@ def _copy_file(copy: _PendingCopy, pool: ThreadPoolExecutor) -> Generator[int, N
     from concurrent.futures import wait  # noqa: PLC0415
 
     end, stop = copy.source.bytes, threading.Event()
-    # Pages that were not cached before are dropped afterwards: a second copy would fill the NUMA nodes.
+    # Pages that were not cached before are dropped afterwards, because a second copy would fill the NUMA nodes.
     cached = [_is_cached(copy.reading, min(begin + _CHUNK // 2, end - 1)) for begin in range(0, end, _CHUNK)]
     chunks = zip(range(0, end, _CHUNK), cached, strict=True)
     parts = [pool.submit(_copy_chunk, copy, begin, keep, stop) for begin, keep in chunks]
@@ -107,7 +107,7 @@ def _opened(source: Source, folder: Path) -> Iterator[_PendingCopy]:
         except OSError as error:
             raise _unreadable(source.file, error) from error
         stack.callback(os.close, reading)
-        # Programs that map the file and write to it change its times only at the first write to a clean page.
+        # A program that maps the file and writes to it changes its times only at the first write to a clean page.
         with contextlib.suppress(OSError):
             os.fdatasync(reading)
         before = _settled(reading)
@@ -127,7 +127,7 @@ def _opened(source: Source, folder: Path) -> Iterator[_PendingCopy]:
 
 
 def _settled(handle: int) -> os.stat_result:
-    """Return the status of an open file, once a change after it would have another time."""
+    """Return the status of an open file, when any later change would have another time stamp."""
     while True:
         status = os.fstat(handle)
         age = time.time() - max(status.st_mtime, status.st_ctime)
@@ -137,7 +137,7 @@ def _settled(handle: int) -> os.stat_result:
 
 
 def _changed(source: Source) -> BadInput:
-    return BadInput("it changed while it was copied: repeat when nothing writes to it", file=source.file)
+    return BadInput("it changed while it was copied: repeat when no program writes to it", file=source.file)
 
 
 def _unreadable(file: Path, error: OSError) -> BadInput:

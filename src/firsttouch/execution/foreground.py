@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one program in the foreground, under a placement, with everything that this process inherited."""
+"""Runs one program in the foreground under a placement. It inherits everything that this process inherited."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from firsttouch.execution.sampling import Pace, Watching
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Placement
 
-#: Signals of the kernel about this process itself, and those that stop and continue it.
+#: Signals that the kernel sends about this process itself, and those that stop and continue it.
 _OWN_SIGNALS = {
     *(signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ),
     *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT),
     *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),
 }
-#: The signals that a program in the foreground gets when this process gets them.
+#: The signals that are forwarded to the program in the foreground.
 _FORWARDED = frozenset(signal.valid_signals() - _OWN_SIGNALS)
 #: The signals of timers, which a parent of this process may have set.
 _TIMERS = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF}
 _PR_SET_PDEATHSIG = 1
-#: The code of a signal that the kernel sends, such as a terminal's, which goes to the whole process group.
+#: The code of a signal from the kernel, such as a terminal's, which the whole process group gets.
 _SI_KERNEL = 0x80
 
 
@@ -46,9 +46,9 @@ def run_in_foreground(
     """Run *argv* under *placement* (None: not bound) and return its outcome, whatever its exit status is.
 
     The program stays in this process's group and gets its standard streams, open descriptors, folder and
-    environment, to which *env* is added. It gets the signals that this process gets. If this process is a child
-    subreaper, the processes that the program leaves are reaped. Call it in the main thread, without other threads.
-    Raises TimedOut if *timeout* (seconds) has passed, and Missing if the program does not exist.
+    environment, to which *env* is added. Signals to this process are forwarded to it. If this process is a child
+    subreaper, the processes that the program leaves behind are reaped. Call it in the main thread, without other
+    threads. Raises TimedOut if *timeout* (seconds) has passed, and Missing if the program does not exist.
     """
     job = Job(argv, placement=placement, threads=threads, env=env or {})
     require_programs([job])
@@ -59,7 +59,8 @@ def run_in_foreground(
         prepare = _becoming(os.getpid(), before)
         outcome = Outcome(job, 0, time.monotonic(), 0.0, 0.0, 0, placement_check.Observed())
         try:
-            # Guarded in the child, because the shell of guarded() drops variables such as bash's functions.
+            # The child guards itself, because the shell of guarded_argv() drops variables such as bash's
+            # functions.
             with memory_options.inherit_settings(job.options):
                 process = subprocess.Popen(
                     job.words,
@@ -72,7 +73,7 @@ def run_in_foreground(
         try:
             late = _follow(process.pid, outcome, timeout, watching or Watching(), others)
         finally:
-            # Only a program that exceeds its time still runs here, or one whose look raised an error.
+            # The program still runs here only if it exceeded its time, or if sampling it raised an error.
             _end_family(process.pid)
             _, raw, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(raw)
@@ -85,7 +86,7 @@ def run_in_foreground(
 
 
 def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None]:
-    """Return the function that the child of *parent* runs before the program: the child dies with *parent*."""
+    """Return a function for the child of *parent* to run before the program, so that it dies with *parent*."""
     import ctypes  # noqa: PLC0415 - most runs load this module for jobs that setpriv guards
 
     prctl = ctypes.CDLL(None).prctl
@@ -100,9 +101,9 @@ def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None
 
 
 def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watching, others: frozenset[int]) -> bool:
-    """Sample a program and forward signals to it until it ends, but is not reaped; return whether it is late.
+    """Sample a program and forward signals until it ends, without reaping it; return whether it is late.
 
-    *others* are processes that this one had started before.
+    *others* are earlier children of this process.
     """
     end = math.inf if timeout is None else outcome.started + timeout
     pace = Pace(watching)
@@ -123,7 +124,7 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watchin
         info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, until - time.monotonic()))
         if info is None or info.si_signo not in _FORWARDED:
             continue
-        # A terminal's signals have reached the program already.
+        # The program has already received a terminal's signals.
         if info.si_signo in _TIMERS or info.si_code != _SI_KERNEL:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, info.si_signo)
@@ -132,7 +133,7 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watchin
 
 
 def _has_ended(pid: int, others: frozenset[int]) -> bool:
-    """Return whether a program has ended; it is not reaped, but the children that it left to this process are."""
+    """Return whether a program has ended. It is not reaped, but children that it left behind are."""
     with contextlib.suppress(ChildProcessError):
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG):
             if ended.si_pid == pid or ended.si_pid in others:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host lock, which admits one measurement at a time, and the clean-up of left-over processes.
+"""The host lock, which allows one measurement at a time, and the clean-up of processes that are left behind.
 
-The lock is flock(2) on a file that all users of the host share, whatever their TMPDIR is. It ends with its holder.
+The lock is flock(2) on a file that all users of the host share, regardless of their TMPDIR. It ends with its
+holder.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _PAUSE = 0.2
 
 @contextlib.contextmanager
 def hold_host(say: Callable[[str], None], *, shared: bool = False, hint: str = "") -> Iterator[None]:
-    """Hold the host lock during a measurement; report the holder through *say*, with a *hint*, before waiting.
+    """Hold the host lock during a measurement; before waiting, report the holder with a *hint* through *say*.
 
-    *shared* is for runs that are not timed: they may hold the lock together, but exclude measurements. Processes
-    that a holder started are holders, too.
+    *shared* is for runs that are not timed: several may hold the lock, but no measurement. Processes that a holder
+    started are holders, too.
     """
     handle = _take(_file(), lambda message: say(message + hint), shared=shared)
     try:
@@ -48,16 +49,16 @@ def hold_unless_shared(
     """Hold this host as :func:`hold_host` does, unless it is to be shared with other measurements."""
     if share_host:
         return contextlib.nullcontext()
-    return hold_host(say, shared=shared, hint=" (--share-host does not wait, and both runs may be slower)")
+    return hold_host(say, shared=shared, hint=" (--share-host starts at once, and both runs may be slower)")
 
 
 def _file() -> Path:
-    # The host's name is part of the file name, because hosts may share a folder or a machine.
+    # The file's name contains the host's name, because hosts may share a folder or a machine.
     return folder() / f"firsttouch-{os.uname().nodename}.lock"
 
 
 def folder() -> Path:
-    """Return the folder of the host lock, which all users of the host share; raises BadInput if it is not one."""
+    """Return the folder of the host lock, which all users of the host share; raises BadInput for anything else."""
     if named := os.environ.get(VARIABLE):
         try:
             Path(named).mkdir(parents=True, exist_ok=True)
@@ -99,9 +100,9 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
 
 
 def open_lock_file(file: Path) -> int:
-    """Open the lock file, or create it; raises OSError for a link, BadInput for anything but a regular file.
+    """Open or create the lock file; raises OSError for a link, BadInput for anything but a regular file.
 
-    It is opened for reading, because in a sticky folder the kernel lets no user write to another user's file.
+    It is opened for reading, because in a sticky folder no user may write to another user's file.
     """
     # In a world-writable folder the name could be another user's link.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -115,18 +116,18 @@ def open_lock_file(file: Path) -> int:
                 handle = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o644)
                 os.fchmod(handle, 0o644)  # other users must be able to open it, whatever the umask is
                 break
-        except PermissionError:  # its creator has not yet made it readable
+        except PermissionError:  # its creator has not made it readable yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise BadInput("not a file, as the lock of this host must be: remove it", file=file)
+        raise BadInput("the lock of this host must be a regular file: remove it", file=file)
     return handle
 
 
 def _holders(handle: int) -> set[int]:
-    """Return the processes that hold a flock on this file, as far as /proc/locks shows them."""
+    """Return the processes that hold a flock on this file, if /proc/locks shows them."""
     file = os.fstat(handle)
     device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
     exact, alike = set[int](), set[int]()
@@ -151,7 +152,7 @@ def ancestors() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of a process from its state on (proc_pid_stat(5)); raises OSError if it is gone."""
+    """Return the fields of a process from its state on (proc_pid_stat(5)); raises OSError if it has ended."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
@@ -186,8 +187,8 @@ def new_descendants() -> Iterator[Callable[[], set[int]]]:
     before = set(family(os.getpid()))
 
     def started() -> set[int]:
-        # A look can miss a process while another one ends: only its age shows that it is not new. Nor is it the
-        # block's if a process from before has started it.
+        # A sample can miss a process while another one ends, so the age shows which processes are new. Those that
+        # older processes started do not belong to the block.
         others = before.union(*(family(pid) for pid in before if pid != os.getpid()))
         return {pid for pid in family(os.getpid()) if pid not in others and start_ticks(pid) >= begun}
 
@@ -198,7 +199,7 @@ def new_descendants() -> Iterator[Callable[[], set[int]]]:
 
 
 def start_ticks(pid: int) -> int:
-    """Return when a process was started, in clock ticks since boot; -1 if it is gone."""
+    """Return when a process was started, in clock ticks since boot; -1 if it has ended."""
     try:
         return int(_stat(pid)[19])
     except OSError:
@@ -209,7 +210,7 @@ def start_ticks(pid: int) -> int:
 def no_process_left(
     signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL), patience: float = 3.0
 ) -> Iterator[Callable[[], set[int]]]:
-    """Be as :func:`new_descendants`, and terminate the descendants at the end.
+    """Do as :func:`new_descendants`, and terminate the descendants at the end.
 
     They get each of *signals*, and *patience* seconds to end after each.
     """
@@ -224,7 +225,7 @@ def no_process_left(
 def _end(started: Callable[[], set[int]], number: int, patience: float) -> None:
     """Send a signal to all processes that were *started*; wait up to *patience* seconds for their end.
 
-    A process that moves to this one while its parent ends may be missed at first: each look sends it to new ones.
+    A process that is reparented while its parent ends may be missed at first, so each sample signals new ones.
     """
     signalled: set[int] = set()
     deadline = time.monotonic() + patience

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of the page cache before a timed run: how much of an index it holds, and on which NUMA nodes.
+"""The state of the page cache before a timed run: how much of an index is cached, and on which NUMA nodes.
 
-Instances read or map an index through the page cache. The first reader decides where its pages lie, so without a
-stated state the first run of a series is cold, and all later ones depend on where the first one ran.
+Instances read or map an index through the page cache, and its first reader decides where the pages lie. Without a
+defined state, the first run of a series is cold, and later ones depend on where the first one ran.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from firsttouch.tools import require
 from firsttouch.units import format_bytes
 
 AS_IS, COLD, LOCAL, INTERLEAVE = "as-is", "cold", "local", "interleave"
-#: The states that can be asked for, with their meaning.
+#: The possible states, with their meaning.
 STATES = {
     AS_IS: "as earlier programs left it",
     COLD: "not cached",
     LOCAL: "cached on the first NUMA node of the first instance",
     INTERLEAVE: "cached evenly on the NUMA nodes of the scenario",
 }
-#: The part of an index that may be cached or not, or lie elsewhere, against its state.
+#: The part of an index that may differ from the requested state.
 TOLERANCE = 0.01
-#: Times that the files are read. While they are read, the kernel may drop a few large folios again.
+#: How often the files are read, because meanwhile the kernel may drop a few large folios again.
 _ATTEMPTS = 3
 
 
 class Restored(Struct, frozen=True):
-    """The page cache before a run: the *state* that was asked for, the *cached* part, and why it did not hold."""
+    """The page cache before a run: the requested *state*, the *cached* part, and why the state did not hold."""
 
     state: str
     cached: Cached
@@ -54,14 +54,14 @@ class Restored(Struct, frozen=True):
 
 
 def banks_of(state: str, placements: Sequence[Placement]) -> tuple[int, ...]:
-    """Return the NUMA nodes on which *state* has the index of the instances with these *placements*."""
+    """Return the NUMA nodes of the index in *state*, for instances with these *placements*."""
     if state == LOCAL:
         return placements[0].numa_nodes[:1]
     return tuple(sorted({n for p in placements for n in p.numa_nodes})) if state == INTERLEAVE else ()
 
 
 def check(files: Sequence[Path], state: str, placements: Sequence[Placement], host: Topology) -> None:
-    """Raise CannotHere if this user or *host* cannot have the page cache of *files* in *state*."""
+    """Raise CannotHere if this user or *host* cannot put the page cache of *files* into *state*."""
     size = sum(file.stat().st_size for file in files)
     banks = banks_of(state, placements)
     if banks and size > (room := sum(bank_bytes(host, n) for n in banks)):
@@ -71,13 +71,13 @@ def check(files: Sequence[Path], state: str, placements: Sequence[Placement], ho
         )
     if state == COLD and not page_cache.is_visible(files):
         raise CannotHere(
-            f"index cache {state}: Linux shows only those who own {files[0]} or may write it whether it is "
-            f"cached: use {INTERLEAVE} or {LOCAL}, or a copy of the index"
+            f"index cache {state}: Linux shows whether {files[0]} is cached only to those who own it or "
+            f"may write it: use {INTERLEAVE} or {LOCAL}, or a copy of the index"
         )
 
 
 def restore(files: Sequence[Path], state: str, placements: Sequence[Placement]) -> Restored:
-    """Put the page cache of *files* into *state* (see :data:`STATES`), and return the kernel's view afterwards.
+    """Put the page cache of *files* into *state* (see :data:`STATES`), and return the state that the kernel shows.
 
     Raises CannotHere if the file system does not allow it, and RunFailed if the files cannot be read.
     """
@@ -91,7 +91,7 @@ def restore(files: Sequence[Path], state: str, placements: Sequence[Placement]) 
 
 
 def difference(restored: Sequence[Restored]) -> str:
-    """Return how much more of the index was cached before the last repetition than before the first, or ""."""
+    """Return in words how the cached part of the index differed between first and last repetition, or ""."""
     first, last = restored[0].cached, restored[-1].cached
     if first.cached is None or last.cached is None or last.cached - first.cached <= TOLERANCE * last.size:
         return ""
@@ -154,12 +154,12 @@ def wrong(cached: Cached, banks: Sequence[int]) -> str:
 
 
 def _misplaced(cached: Cached, banks: Sequence[int]) -> str:
-    """Return why the pages that are cached do not lie evenly on *banks*, as far as that is known."""
+    """Return why the cached pages do not lie evenly on *banks*, or an empty string if they do or it is unknown."""
     return evidence.why_misplaced(cached.pages or {}, banks, outside=TOLERANCE, even=True)
 
 
 def _why(files: Sequence[Path], state: str) -> str:
-    """Return the obstacles that may keep *files* from their *state*; raises CannotHere for files in memory."""
+    """Return what may prevent *files* from having *state*; raises CannotHere for files in memory."""
     if in_memory := next((f for f in files if page_cache.file_system(f) in page_cache.IN_MEMORY), None):
         raise CannotHere(
             f"index cache {state}: {in_memory} is a file in memory ({page_cache.file_system(in_memory)}), whose "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that run under a placement: their start and their end."""
+"""Programs that run under a placement, and how they ended."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Job(Struct):
     *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
     empty). *stdout* and *stderr* are files that are overwritten; *streams* are two descriptors that replace them.
     *env*, and variables for the placement's memory options, are added to the environment. This process closes the
-    descriptors *handed* when the program has them. A failure counts unless the job is *excused* when it ends. The
-    words *entering* precede the words of the program, which they become. The run looks for *index*.
+    descriptors *handed* once the program has them. A failure is ignored if the job is *excused* when it ends. The
+    words *entering* precede the argv and become the program. Sampling looks for *index*.
     """
 
     argv: Sequence[str]
@@ -51,7 +51,7 @@ class Job(Struct):
 
     @property
     def words(self) -> list[str]:
-        """Its argv behind numactl, if its policy needs options, and behind the words before the program."""
+        """Its argv, preceded by numactl if its policy needs options, and by the words *entering*."""
         numactl = ["numactl", *self.placement.numactl, "--"] if self.placement and self.placement.numactl else []
         return [*numactl, *self.entering, *self.argv]
 
@@ -64,8 +64,8 @@ class Job(Struct):
 class Outcome(Struct):
     """How one job ended: exit status (negative: the signal), wall and CPU seconds, peak memory in bytes.
 
-    *started* is on the monotonic clock, so it can be compared between the outcomes of one run. *user_seconds* are
-    the part of the CPU time outside of the kernel.
+    *started* is on the monotonic clock, which the outcomes of a run share. *user_seconds* is the CPU time outside
+    of the kernel.
     """
 
     job: Job
@@ -91,10 +91,10 @@ class Outcome(Struct):
         return placement_check.verify(self.job.placement, self.job.threads, self.observed)
 
     def is_sampled(self, *, all_threads: bool = False) -> bool:
-        """Return whether memory, index and, if *all_threads*, all threads were sampled, or cannot be read.
+        """Return whether memory, index and (if *all_threads*) all threads have been sampled, or cannot be read.
 
-        Threads that bind themselves begin on the PUs of the thread that creates them. They count when they are
-        seen on the number of PUs that they should have.
+        Threads that bind themselves start on the PUs of their creator, so they are sampled once they are seen on
+        as many PUs as they should have.
         """
         observed, asked = self.observed, self.job.placement
         bound = asked is None or len(observed.held) >= placement_check.fewest_pus(asked, self.job.threads)
@@ -105,13 +105,13 @@ class Outcome(Struct):
 
     @property
     def unverified(self) -> str:
-        """Why the placement is unknown, or an empty string if it held or is known to be wrong."""
+        """Why the placement is unknown, or an empty string if it is known to be right or wrong."""
         unknown = placement_check.why_unverified(self.observed)
         return unknown if unknown == self.misplaced else ""
 
     @property
     def exit_status(self) -> int:
-        """The exit status with which a command passes the program's on."""
+        """The program's exit status as a command returns it."""
         return exit_status(self.status)
 
     def store_usage(self, raw: int, usage: resource.struct_rusage) -> None:
@@ -119,8 +119,8 @@ class Outcome(Struct):
         self.status = os.waitstatus_to_exitcode(raw)
         self.cpu_seconds = usage.ru_utime + usage.ru_stime
         self.user_seconds = usage.ru_utime
-        # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
-        # launcher's size the sampled peak is used; without a sample the value is an upper bound.
+        # ru_maxrss includes the time before exec, when the process was a copy of this launcher. If it is below the
+        # launcher's size, the sampled peak is used; without a sample the value is an upper bound.
         peak = usage.ru_maxrss * 1024
         is_known = peak > placement_check.launcher_peak()
         self.peak_bytes = peak if is_known else self.observed.peak_bytes or peak
@@ -136,7 +136,7 @@ def last_words(job: Job) -> str:
 
 
 def full_disk(job: Job) -> str:
-    """Return which of the disks that a job writes to is full, as the end of a message."""
+    """Return which disk that a job writes to is full, as the end of a message."""
     import tempfile  # noqa: PLC0415 - for jobs that fail
 
     temporary = Path({**os.environ, **job.env}.get("TMPDIR") or tempfile.gettempdir(), "file")
@@ -152,7 +152,7 @@ def late_message(job: Job, timeout: float) -> str:
 
 
 def require_programs(jobs: Sequence[Job]) -> None:
-    """Raise Missing for a program that is not there, CannotHere for a memory option that this host refuses."""
+    """Raise Missing for a program that does not exist, CannotHere for a memory option that this host refuses."""
     if any(j.placement and j.placement.numactl for j in jobs):
         require("numactl")
     require(*{j.argv[0] for j in jobs})

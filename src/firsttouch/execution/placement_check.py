@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verify the placement of a running instance: its threads' affinity, its pages per NUMA node, its memory options.
 
-A placement that was requested but not obtained is a common silent error, so it is read back from /proc instead of
-assumed: :func:`look` samples a running program, and :func:`verify` judges the samples.
+Failing to obtain a requested placement is a common silent error, so it is read back from /proc: :func:`look`
+samples a running program, and :func:`verify` judges the samples.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from firsttouch.scenarios.evidence import Coverage
 from firsttouch.scenarios.placement import Placement
 
 PROC = Path("/proc")
-#: A program that has this many times the memory of its last look, without files, is looked at again.
+#: A program whose memory (without files) has grown by this factor since its last sample is sampled again.
 GROWTH = 1.25
 #: Growth below this (bytes) causes no further sample.
 _GROWN = 1 << 20
-#: A program that does not map its index at fewer looks may have ended before the next one. They follow each other
-#: within 0.1 s until it does.
+#: A program without its index in fewer samples than this may have ended before it was mapped. Until it is seen,
+#: samples follow each other within 0.1 s.
 _LOOKS = 10
-#: Becomes the program that is placed, unless the parent process died before setpriv had asked for its signal.
+#: Becomes the placed program, unless the parent process died before setpriv had requested the signal.
 IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
-#: Number of a thread -> the PUs that it may run on.
+#: Thread number -> the PUs that it may run on.
 Affinities = dict[int, frozenset[int]]
 
 
 class _Sample(NamedTuple):
-    """One look: pages and PUs of all processes; the pages, the PUs and the number of threads of the program."""
+    """One sample: pages and PUs of all processes; pages, PUs and number of threads of the program."""
 
     pages: int = 0
     pus: frozenset[int] = frozenset()
@@ -46,26 +46,26 @@ class _Sample(NamedTuple):
 
 
 class IndexPages(Struct):
-    """The index of an instance under the memory *option*: its copies, and the kernel's view of them."""
+    """The index of an instance under the memory *option*: its copies, and what the kernel shows of them."""
 
     option: str
-    #: The devices and inodes of its files, and their real paths if programs see them under these: some file
-    #: systems show another device in a mapping.
+    #: The devices and inodes of its files, and their real paths if programs use these, because some file systems
+    #: show another device in a mapping.
     files: frozenset[tuple[int, int]] = frozenset()
     paths: frozenset[str] = frozenset()
-    #: Whether the program must map the files, and whether it does.
+    #: Whether the program must map the files, and whether it was seen to.
     must_map: bool = False
     mapped: bool = False
-    #: The 4 KiB pages of the copy per NUMA node, its bytes in huge pages, and why it does not lie where it should.
+    #: The 4 KiB pages of the copy per NUMA node, its bytes in huge pages, and why it is misplaced.
     copy_pages: dict[int, int] = field(default_factory=dict)
     copy_huge: int = 0
     misplaced: str = ""
-    #: The pages per NUMA node that are mapped, at the look with the most.
+    #: The mapped pages per NUMA node, in the sample with the most.
     pages: dict[int, int] = field(default_factory=dict)
 
     @property
     def missing(self) -> bool:
-        """Whether the program was not yet seen to map the index that it must map."""
+        """Whether the program must map the index but has not yet been seen to."""
         return self.must_map and not self.mapped
 
     def look(self, process: Path, numa_maps: str) -> None:
@@ -103,55 +103,55 @@ class IndexPages(Struct):
 
 
 class Observed(Struct):
-    """The observed placement of one instance, over any number of looks (samples of /proc)."""
+    """The observed placement of one instance, over any number of samples of /proc."""
 
     looks: int = 0
-    #: Largest number of threads at one look.
+    #: Largest number of threads in one sample.
     threads: int = 0
-    #: Union of the threads' affinities over the looks at which the instance had at least half of its largest page
-    #: count; some programs (likwid-bench, users of hwloc) visit every PU during start-up.
+    #: Union of the threads' affinities over the samples with at least half of the largest page count, because some
+    #: programs (likwid-bench, users of hwloc) visit every PU during start-up.
     pus: frozenset[int] = frozenset()
-    #: The PUs that the process with the most pages may run on, which is the program and not a wrapper script, and
-    #: the number of threads of all processes that run this program (likwid-bench also starts a compiler).
+    #: The PUs of the process with the most pages, which is the program and not a wrapper script, and the number of
+    #: threads of all processes that run this program (likwid-bench also starts a compiler).
     held: frozenset[int] = frozenset()
     together: int = 0
-    #: Anonymous 4 KiB pages per NUMA node and per memory policy, and the memory, at the look with the most pages.
+    #: Anonymous 4 KiB pages per NUMA node and per memory policy, and the memory, in the sample with the most
+    #: pages.
     pages: dict[int, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
-    #: The memory policies of the threads besides the first one of each process, over all looks.
+    #: The memory policies of all threads but the first one of each process, over all samples.
     thread_modes: set[str] = field(default_factory=set)
-    #: Copied pages of files at that look, which are anonymous memory too.
+    #: Copied pages of files in that sample, which are anonymous memory, too.
     copied: int = 0
     memory: Memory = field(default_factory=Memory)
-    #: About an index that is not the instance's own (None: it is).
+    #: The index, if the instance uses a copy of it (None: it loads its own).
     index: IndexPages | None = None
     unreadable: str = ""
-    #: The largest sums (bytes) over the processes at one time: of their peak resident sets, of their anonymous
-    #: memory, of their resident pages of files (in memory, too), and of the sizes of their mappings of files.
+    #: The largest sums (bytes) over the processes at one time: of peak resident sets, anonymous memory, resident
+    #: pages of files (including files in memory), and sizes of mappings of files.
     peak_bytes: int = 0
     most_anonymous: int = 0
     file_resident: int = 0
     file_bytes: int = 0
-    #: Anonymous and shared memory (bytes) at the largest look.
+    #: Anonymous and shared memory (bytes) in the largest sample.
     resident: int = 0
-    #: Largest resident set (bytes) of one process, until it ends as sampled (VmHWM), afterwards by wait4(2).
+    #: Largest resident set (bytes) of one process: sampled (VmHWM) until it ends, then from wait4(2).
     largest_peak: int = 0
     _samples: list[_Sample] = field(default_factory=list)
     _fullest: _Sample = _Sample()
     _affinities: Affinities = field(default_factory=dict)
 
     def _add(self, sample: _Sample, affinities: Affinities) -> None:
-        """Add one look, at which the threads of the process with the most pages had these *affinities*.
+        """Add one sample, in which the threads of the process with the most pages had these *affinities*.
 
-        :attr:`held` and :attr:`together` come from the look with the most pages of that process among the
-        looks with more than half of the most threads: before and after its threads run, a program may hold its
-        memory and have one thread that is bound to one PU. The newest of equal looks is used, whatever helpers ran
-        next to the program at an older one. Looks at which threads have ended, and no other has moved, do not
-        change them.
+        :attr:`held` and :attr:`together` come from the sample with the most pages of that process among those with
+        more than half of the most threads, because before and after its threads run, a program may have its memory
+        and a single thread on one PU. Of equal samples the newest is used. Samples in which threads have ended,
+        and no other has moved, do not change them.
         """
         before = self._fullest
         if affinities.items() < self._affinities.items():
-            # Some threads have ended, and the PUs that are left do not show where those were held.
+            # Some threads have ended, and the remaining PUs do not show where these were bound.
             sample = sample._replace(held=before.held, together=before.together)
             affinities = self._affinities
         samples = [*self._samples, sample]
@@ -170,8 +170,8 @@ class Observed(Struct):
     def add_sizes(self, sizes: Iterable[Sizes], sampled_shared: int | None = None) -> int:
         """Add the *sizes* of all processes at one time; return their anonymous and shared memory (bytes).
 
-        *sampled_shared* bytes of the shared memory were sampled; the rest are files in memory.
-        None: the memory was not sampled, and the shared memory may be either.
+        *sampled_shared* bytes of the shared memory were sampled; the rest is files in memory. None: the memory was
+        not sampled, and the shared memory may be of either kind.
         """
         sizes = list(sizes)
         anonymous, shared = sum(size.anonymous for size in sizes), sum(size.shared for size in sizes)
@@ -241,7 +241,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     sizes: list[Sizes] = []
     for process in (proc / str(member) for member in family(pid, proc)):
         tasks = _affinities(process)
-        # Before the pages: memory that a program gets while they are read is growth, and was not sampled.
+        # Read before the pages: memory that a program gets meanwhile is growth that was not sampled.
         sizes.append(pages.sizes(pages.status(process)))
         try:
             numa_maps = pages.numa_maps(process)
@@ -254,7 +254,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
         except OSError as error:
             observed.unreadable = f"/proc/{process.name}/numa_maps: {error.strerror}"
             continue
-        # The last numa_maps of a process that has ended may show pages whose policy is gone already.
+        # The last numa_maps of a process that has ended may show pages without their policy.
         if not (status := pages.status(process)):
             continue
         members.append((process, numa_maps, status))
@@ -284,7 +284,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     observed.file_bytes = max(observed.file_bytes, file_bytes)
     if nodes.total() >= sum(observed.pages.values()):
         observed.pages, observed.modes, observed.copied = dict(nodes), dict(modes), copied
-        # A program that ends may have given its memory back since its pages were read.
+        # A program that is ending may have freed its memory since its pages were read.
         observed.memory = max(_memory(members), observed.memory, key=lambda m: m.anonymous + m.hugetlb)
 
 
@@ -297,9 +297,9 @@ def _memory(members: Iterable[tuple[Path, str, str]]) -> Memory:
 
 
 def grown(pid: int, observed: Observed, proc: Path = PROC) -> bool:
-    """Return whether *pid* and its descendants hold so much more memory, without files, that another look is due.
+    """Return whether the memory of *pid* and its descendants, without files, has grown enough for a new sample.
 
-    It costs far less than a look, because it does not read the page tables.
+    It costs far less than a sample, because the kernel does not read the page tables.
     """
     if _starting(pid, proc):
         return False
@@ -308,7 +308,7 @@ def grown(pid: int, observed: Observed, proc: Path = PROC) -> bool:
 
 
 def _program(process: Path) -> str:
-    """Return the path of the program that a process runs; the process's own if it cannot be read."""
+    """Return the path of the program that a process runs, or of the process if that cannot be read."""
     try:
         return str((process / "exe").readlink())
     except OSError:
@@ -325,13 +325,13 @@ def _affinities(process: Path) -> Affinities:
 
 
 def _policies_of_threads(process: Path, tasks: Collection[int]) -> set[str]:
-    """Return the memory policies of a process's threads besides the first one, whose policy its pages show."""
+    """Return the memory policies of a process's threads except the first one, whose policy its pages show."""
     others = (process / "task" / str(number) for number in tasks if str(number) != process.name)
     return {policy for policy in map(pages.policy_of_thread, others) if policy}
 
 
 def _online(proc: Path) -> frozenset[int]:
-    """Return the PUs that are online; an affinity may also name PUs that are offline."""
+    """Return the online PUs; an affinity may also name offline ones."""
     try:
         return parse_list((proc.parent / "sys/devices/system/cpu/online").read_text())
     except OSError:
@@ -339,16 +339,16 @@ def _online(proc: Path) -> frozenset[int]:
 
 
 def _starting(pid: int, proc: Path) -> bool:
-    """Return whether *pid* is still a program of the launcher, which becomes the placed program."""
+    """Return whether *pid* is still a program of the launcher, not yet the placed program."""
     process = proc / str(pid)
     try:
         words = (process / "cmdline").read_bytes().split(b"\0")
-        # Read last: the shell becomes numactl or the program.
+        # Read last, because the shell becomes numactl or the program.
         name = (process / "comm").read_text().strip()
     except OSError:
         return True
-    # Within execve(2), a process has no words yet, and still the name and the PUs of the program before: of the
-    # launcher, of the shell, or of numactl.
+    # Within execve(2), a process has no argv yet, and still the name and the PUs of the previous program: the
+    # launcher, the shell, or numactl.
     return name in {"setpriv", "numactl", "nsenter"} or IF_PARENT_LIVES.encode() in words or words == [b""]
 
 
@@ -364,19 +364,19 @@ def why_unverified(observed: Observed) -> str:
 
 
 def fewest_pus(asked: Placement, threads: int) -> int:
-    """Return on how many PUs *threads* threads are at least, unless something else pins them."""
+    """Return the fewest PUs of *threads* threads, unless something else pins them."""
     return min(threads, len(asked.pus))
 
 
 def verify(asked: Placement, threads: int, observed: Observed) -> str:
     """Return why the placement did not hold, or an empty string if it did.
 
-    *threads* is the requested number of threads; fewer PUs than that mean that something else pins them as well.
+    If the threads have fewer PUs than the requested number *threads*, something else pins them as well.
     """
     reason = why_unverified(observed)
     if reason and reason != observed.coverage.reason():
         return reason
-    # A wrong PU is wrong, however little memory was sampled.
+    # A wrong PU is an error even if little memory was sampled.
     if stray := observed.pus - set(asked.pus):
         return f"threads may run on PUs {format_list(stray)}, requested were {format_list(asked.pus)}"
     if len(observed.held) < fewest_pus(asked, threads):

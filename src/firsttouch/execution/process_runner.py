@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs measured programs together, each under its placement, which is sampled; all end together."""
+"""Runs measured programs together, each under its placement, and samples them. If one fails, all are stopped."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _PATIENCE = 2.0
 
 
 class Events:
-    """The ends of jobs, and the errors of threads that work for them, which stop all jobs.
+    """Ends of jobs, and errors of their helper threads, which stop all jobs.
 
-    The queue is a simple one: a handler of a signal that raises within the get() of another leaves its lock wrong.
+    The queue is a SimpleQueue: if a signal handler raises within Queue.get(), its lock stays wrong.
     """
 
     def __init__(self) -> None:
@@ -68,10 +68,10 @@ def run_together(
 ) -> list[Outcome]:
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
-    *on_start* gets the outcome of each job when it has started; observations are added to it while it runs.
-    Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
-    fails, TimedOut if *timeout* (seconds) has passed since *since* (on *clock*; None: since the jobs
-    started), and Missing if a program does not exist.
+    *on_start* is called with the outcome of each started job, to which observations are added while it runs. Any
+    exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
+    fails, TimedOut if *timeout* (seconds) has passed since *since* (on *clock*; None: since the jobs started), and
+    Missing if a program does not exist.
     """
     running: list[_Running] = []
     events = events or Events()
@@ -94,7 +94,7 @@ def run_together(
 
 
 def _stop_all(running: Sequence[_Running], clock: Clock) -> None:
-    """Stop the process groups of all jobs, and wait for their ends; a further signal comes after that."""
+    """Stop the process groups of all jobs and wait for their ends; further signals are deferred until then."""
     with defer_signals():
         for number in (signal.SIGTERM, signal.SIGKILL):
             for job in running:
@@ -129,7 +129,8 @@ def _wait(
             for job in grown:
                 job.look(watching.look)
         until = min(pace.next_size(spent), due, end)
-        # Ends are handled before the time limit: a slow look must not turn an end in time into a late one.
+        # Ends are handled before the time limit, so that a slow sample does not make a job late that ended in
+        # time.
         while left and (last := events.next(until, clock)):
             left -= 1
             if failure := last.failure():
@@ -137,7 +138,7 @@ def _wait(
             if timeout is not None and last.outcome.started + last.outcome.seconds > end:
                 raise TimedOut(_late(running, last, timeout))
         if timeout is not None and left and clock.monotonic() >= end:
-            # The event of a job that has ended is on its way, and tells whether it was late.
+            # The event of a job that has just ended will show whether it was late.
             late = next((job for job in running if not job.done.is_set()), None)
             if late is not None:
                 raise TimedOut(_late(running, late, timeout))
@@ -157,7 +158,7 @@ class _Running:
         observed = placement_check.Observed(index=replace(job.index) if job.index else None)
         self.outcome = Outcome(job, 0, 0.0, 0.0, 0.0, 0, observed)
         self.done, self.lost = threading.Event(), False
-        #: Held to send a signal and to reap the process: afterwards its number may belong to another process.
+        #: Held to send a signal and to reap the process, whose number may then belong to another process.
         self.reaping = threading.Lock()
         try:
             with contextlib.ExitStack() as stack:
@@ -191,7 +192,7 @@ class _Running:
             os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
             outcome.seconds = self._clock.monotonic() - outcome.started
             with self.reaping:
-                self._signal(signal.SIGKILL)  # children that a wrapper script left running
+                self._signal(signal.SIGKILL)  # children that a wrapper script left behind
                 _, raw, usage = os.wait4(self.process.pid, 0)
                 self.done.set()
             outcome.store_usage(raw, usage)
@@ -203,7 +204,7 @@ class _Running:
             events.end(self)
 
     def seen(self, *, all_threads: bool) -> bool:
-        """Whether all that the job's placement asks for has been sampled, or never will be."""
+        """Whether everything about the job's placement has been sampled, or cannot be."""
         return self.outcome.is_sampled(all_threads=all_threads) or self.done.is_set()
 
     def look(self, look: Callable[[int, placement_check.Observed], None]) -> None:

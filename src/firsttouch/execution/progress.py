@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress on standard error: messages and, on a terminal, one live line below them; and colours of verdicts."""
+"""Progress on standard error: messages and, on a terminal, a live line below them; and the colours of verdicts."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from typing import TextIO
 
 from firsttouch.errors import one_line
 
-#: The environment variable that names a file for a copy of the messages: ReFrame shows a job's output at its end.
+#: The environment variable with a file for a copy of the messages, because ReFrame shows a job's output only at
+#: its end.
 FOLLOWER = "FIRSTTOUCH_PROGRESS"
 _ERASE = "\r\x1b[K"
 _COLOURS = {"pass": 32, "undecided": 90, "suspect": 33, "invalid": 35, "fail": 31}
 _VERDICT = re.compile(rf"^((?:- )?verdict \S+ )({'|'.join(_COLOURS)})\b", re.MULTILINE)
-#: The width of a table in a file, and the least of a column that is made narrower.
+#: The width of a table in a file, and the least width of a column that is narrowed.
 _IN_FILES, _NARROWEST = 130, 8
-#: The text of the live line, "" without one, and whether neither it nor messages are shown.
+#: The text of the live line ("" without one), and whether output is switched off.
 _live, _quiet = "", False
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether *stream* is a terminal that understands control sequences."""
+    """Return whether *stream* is a terminal with control sequences."""
     return stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
@@ -60,7 +61,7 @@ def live(text: str) -> None:
 
 
 def quiet() -> None:
-    """Print neither messages nor a live line from now on."""
+    """Switch off messages and the live line."""
     global _quiet  # noqa: PLW0603 - a process has one standard error
     _quiet = True
 
@@ -71,7 +72,7 @@ def columns() -> int | None:
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Return *text* wrapped at the width of a terminal, with an *indent* of further lines; no word is broken."""
+    """Return *text* wrapped at the terminal's width without breaking words; further lines have an *indent*."""
     width = columns()
     if width is None:
         return text
@@ -82,20 +83,20 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def tabular(rows: Sequence[Sequence[object]], header: Sequence[str], form: str = "simple") -> str:
-    """Return a table whose widest columns wrap so that it fits the terminal, or a usual width in a file."""
+    """Return a table whose widest columns wrap so that it fits the terminal, or the default width of files."""
     from tabulate import tabulate  # noqa: PLC0415 - most commands have no table
 
     texts = [
         ["-" if c is None else f"{c:g}" if isinstance(c, float) else one_line(str(c)) for c in row] for row in rows
     ]
     align = ["right" if all(isinstance(c, (int, float)) for c in of) else "left" for of in zip(*rows, strict=True)]
-    # tabulate makes a column two characters wider than its header.
+    # tabulate makes a column at least two characters wider than its header.
     sizes = [max(map(len, (f"{head}  ", *column))) for head, *column in zip(header, *texts, strict=True)]
     room = (columns() or _IN_FILES) - 2 * (len(sizes) - 1)
     while sum(sizes) > room and max(sizes) > _NARROWEST:
         sizes[sizes.index(max(sizes))] -= 1
     heads = [size - 2 for size in sizes]
-    for row in texts:  # further lines are indented: no part of a name begins a line as a verdict does
+    for row in texts:  # indented, so that no part of a name looks like a verdict
         row[0] = textwrap.fill(row[0], sizes[0], subsequent_indent="  ")
     return tabulate(
         *(texts, header, form),
@@ -115,7 +116,7 @@ def time_left(seconds: float) -> str:
 
 
 class Steps:
-    """Counts the steps of a long command and estimates the time left; as a context it removes the live line."""
+    """Counts the steps of a long command and estimates the time left; at the end it removes the live line."""
 
     def __init__(self) -> None:
         self._seconds: list[float] = []
@@ -123,7 +124,7 @@ class Steps:
         self._began = time.monotonic()
 
     def begin(self, name: str, left: int) -> None:
-        """Show that step *name* begins; *left* steps, with this one, are not done."""
+        """Show that step *name* begins; *left* is the number of steps to do, including this one."""
         self._left, self._began = max(left, 1), time.monotonic()
         live(f"{len(self._seconds) + 1}/{len(self._seconds) + self._left} {name}{self._time_left()}")
 

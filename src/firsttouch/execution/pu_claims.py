@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims of PUs: runs that share a host see which PUs the others bind to.
 
-A claim is a file next to the host lock that its run holds by flock(2), so it ends with the run, however that ends.
-The owner of the file is the run's user, whatever the file says. Claims are a courtesy: whatever stands in the
-folder, which all users may write to, no run fails or waits for it.
+A claim is a file next to the host lock that its run holds by flock(2), so it always ends with the run. The owner
+of the file is the run's user, regardless of its content. Claims are a courtesy: no run fails or waits because of
+the content of the folder, which all users may write to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from firsttouch.host.cpusets import format_list, parse_list
 from firsttouch.records.file_lock import try_lock
 from firsttouch.scenarios.placement import Scenario
 
-#: The most bytes of a claim, PUs of a host, and runs that are named.
+#: The most bytes of a claim, PUs of a host, and runs in a message.
 _MOST_BYTES, _MOST_PUS, _NAMED = 1 << 16, 1 << 16, 3
 #: Seconds after which a run goes on although another one holds the lock of the claims.
 _PATIENCE = 2.0
@@ -46,11 +46,11 @@ class Claim(Struct, frozen=True):
 def claim_pus(
     scenario: Scenario, avoiding: Callable[[frozenset[int]], Scenario], say: Callable[[str], None]
 ) -> Iterator[tuple[Scenario, str]]:
-    """Claim the PUs of a scenario while the block runs; yield it with a warning, "" if it shares no PU.
+    """Claim the PUs of a scenario during the block; yield it and a warning, "" if it shares no PU.
 
-    If other runs have some of the PUs, *avoiding* returns the scenario on others than the ones it is given; it
-    raises BadInput or CannotHere if too few are free, and PUs are shared then. A scenario of one instance is not
-    bound and has no claims.
+    If other runs have some of the PUs, *avoiding* returns the scenario without the PUs it is given. If it raises
+    BadInput or CannotHere, because too few are free, PUs are shared. A scenario of one instance is not bound and
+    claims nothing.
     """
     is_bound = any("bind=" in option for placement in scenario.placements for option in placement.numactl)
     if not is_bound:
@@ -79,9 +79,9 @@ def claim_pus(
 
 @contextlib.contextmanager
 def _alone(file: Path) -> Iterator[None]:
-    """Let one run at a time choose its PUs; one that hangs is not waited for."""
+    """Let one run at a time choose its PUs, without waiting for one that hangs."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, BadInput):  # it may be anything of another user
+        with contextlib.suppress(OSError, BadInput):  # another user may have put anything there
             handle = host_lock.open_lock_file(file)
             stack.callback(os.close, handle)
             deadline = time.monotonic() + _PATIENCE
@@ -91,7 +91,7 @@ def _alone(file: Path) -> Iterator[None]:
 
 
 def _claims(folder: Path, prefix: str) -> list[Claim]:
-    """Return the claims of living runs; a claim that its run left behind is removed if it may be."""
+    """Return the claims of living runs; claims of ended runs are removed where permitted."""
     claims = []
     for file in folder.glob(f"{prefix}*[0-9]-*"):
         with contextlib.suppress(OSError, ValueError, BadInput):
@@ -106,7 +106,7 @@ def _claims(folder: Path, prefix: str) -> list[Claim]:
                 text = os.read(handle, _MOST_BYTES).decode("ascii")
             finally:
                 os.close(handle)
-            # As _put writes it; other lists could take long to read.
+            # Only the form that _put writes: other lists could take long to parse.
             numbers = [int(number) for number in re.split("[-,]", text)]
             if numbers != sorted({*numbers}) or numbers[-1] >= _MOST_PUS:
                 continue

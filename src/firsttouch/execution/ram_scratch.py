@@ -17,20 +17,20 @@ from firsttouch.errors import BadInput, CannotHere
 from firsttouch.execution import ram_store
 from firsttouch.host.available_memory import available_bytes
 
-#: The usual size is this part of the memory that is left.
+#: The default size as a part of the free memory.
 _SHARE = 0.5
-#: Least size (bytes) without a size that the user asks for.
+#: Least size (bytes), unless the user requests one.
 _LEAST = 16 << 20
 
 
 class InMemory(Struct, frozen=True):
-    """A scratch in memory, of that size (bytes; None: half of the memory that is left)."""
+    """A request for a scratch in memory of a size (bytes; None: half of the free memory)."""
 
     size_bytes: int | None = None
 
 
 class RamScratch(Struct, frozen=True):
-    """A scratch folder in memory; *policy* is the memory policy that the kernel has for its mount, or empty."""
+    """A scratch folder in memory; *policy* is the memory policy of its mount as the kernel shows it, or empty."""
 
     folder: Path
     numa_nodes: tuple[int, ...]
@@ -43,7 +43,7 @@ class RamScratch(Struct, frozen=True):
 
 
 def usual_size(numa_nodes: Iterable[int]) -> int:
-    """Return the usual size (bytes) of a scratch on *numa_nodes*: half of the memory that is left there."""
+    """Return the default size (bytes) of a scratch on *numa_nodes*: half of the free memory there."""
     amounts = [sum(map(ram_store.room, numa_nodes)), available_bytes()]
     return int(_SHARE * min(amount for amount in amounts if amount is not None))
 
@@ -52,26 +52,26 @@ def usual_size(numa_nodes: Iterable[int]) -> int:
 def ram_scratch(numa_nodes: Iterable[int], *, size_bytes: int | None = None) -> Iterator[RamScratch]:
     """Hold a scratch folder in memory of *size_bytes* (default: half of the free memory of the nodes).
 
-    Pages lie on the NUMA node nearest to the program that writes them, of *numa_nodes*. Raises CannotHere if the
-    memory does not suffice.
+    Pages lie on the one of *numa_nodes* that is nearest to the program that writes them. Raises CannotHere if
+    there is too little memory.
     """
     nodes = tuple(sorted(set(numa_nodes)))
     size = usual_size(nodes) if size_bytes is None else size_bytes
     if size_bytes is None and size < _LEAST:
-        raise CannotHere("too little memory is left for a scratch in memory: leave --scratch ram out")
+        raise CannotHere("too little memory is free for a scratch in memory: leave --scratch ram out")
     with ram_store.hold(nodes, size, huge=False) as store:
         yield RamScratch(store.folder, nodes, size, store.policy())
 
 
 @contextlib.contextmanager
 def scratch_in(where: InMemory | Path | None, numa_nodes: Iterable[int]) -> Iterator[RamScratch | None]:
-    """Hold the scratch in memory that *where* asks for; None if it is a folder.
+    """Hold the scratch in memory that *where* requests; None if it is a folder.
 
     Raises BadInput if that folder does not exist.
     """
     if not isinstance(where, InMemory):
         if where and not where.is_dir():
-            raise BadInput("--scratch: there is no such folder", file=where)
+            raise BadInput("--scratch: this folder does not exist", file=where)
         yield None
         return
     with ram_scratch(numa_nodes, size_bytes=where.size_bytes) as memory:

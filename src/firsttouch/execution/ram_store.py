@@ -34,7 +34,7 @@ from firsttouch.scenarios import evidence
 from firsttouch.tools import defer_signals, require
 from firsttouch.units import format_bytes
 
-#: Mounts a tmpfs for each pair of a folder and options, creates the folder in $1, and waits until its input ends.
+#: Mounts a tmpfs for each pair of folder and options, creates the folder $1, and waits until its input ends.
 _HOLDER = """\
 folder=$1; shift
 while test $# -gt 0; do
@@ -44,20 +44,20 @@ done
 mkdir -p -- "$folder" && echo ready || exit 1
 exec >/dev/null 2>&1
 read -r _"""
-#: A store covers the first of these folders that exists, in the holder's namespace only.
+#: A store is mounted on the first existing one of these folders, in the holder's namespace only.
 _BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa: S108 - not the host's own
 #: The message after the death of a holder.
 _GONE = "the process that holds the RAM store was killed, and its files are gone"
-#: This part of a NUMA node's memory, and of a cgroup's free memory, stays free: where the policy binds, the kernel
-#: kills programs when a NUMA node is full.
+#: This part of a NUMA node's memory, and of a cgroup's free memory, stays free, because under a binding policy the
+#: kernel kills programs when a NUMA node is full.
 _MARGIN = 0.03
 PAGE = pages.UNIT
 
 
 class Space(NamedTuple):
-    """A tmpfs that is wanted: at most *size_bytes* on *numa_nodes*, in equal parts if *even*.
+    """A requested tmpfs: at most *size_bytes* on *numa_nodes*, in equal parts if *even*.
 
-    *huge*: on huge pages where the host's kernel has them for tmpfs; files smaller than a huge page have none.
+    *huge*: on huge pages if the kernel offers them for tmpfs, except files smaller than a huge page.
     """
 
     numa_nodes: tuple[int, ...]
@@ -67,7 +67,7 @@ class Space(NamedTuple):
 
 
 class Residence(Struct, frozen=True):
-    """Where the pages of files lie: 4 KiB pages per NUMA node, and bytes mapped by huge pages.
+    """Where the pages of files lie: 4 KiB pages per NUMA node, and bytes that huge pages map.
 
     *reason* says why this differs from the request; it is empty if every page lies where it should.
     """
@@ -78,13 +78,13 @@ class Residence(Struct, frozen=True):
 
 
 class RamStore:
-    """One space of a holder: :attr:`folder` is its path for this process and for others outside of the namespace.
+    """One tmpfs of a holder: :attr:`folder` is its path for processes outside of the namespace, such as this one.
 
-    Programs that turn paths into real ones do not find the files there; :meth:`entering` is for them.
+    Programs that resolve paths do not find the files there; :meth:`prefix_argv` is for them.
     """
 
     def __init__(self, holder: subprocess.Popen[bytes], space: Space, inside: Path) -> None:
-        """Create the store of *space*, which the holder sees as the folder *inside*."""
+        """Create the store of *space*, which is the folder *inside* in the holder's namespace."""
         self.space = space
         self.inside = inside
         self.pid = holder.pid
@@ -92,14 +92,14 @@ class RamStore:
         self._holder = holder
 
     def alive(self) -> bool:
-        """Return whether the holder still runs. One that was killed loses its files before it has ended."""
+        """Return whether the holder still runs. A killed holder loses its files before it has ended."""
         return wait(self._holder, 0) is None and self.folder.exists()
 
     def prefix_argv(self) -> list[str]:
-        """Return the words before a program's argv that let it run in the holder's namespace.
+        """Return the words that precede a program's argv to run it in the holder's namespace.
 
-        There /dev/shm is this store, and the store's folder is :attr:`inside`. The program keeps its folder. Of an
-        ordinary user it runs as root of a user namespace, which has the rights of that user.
+        There /dev/shm is this store, and the store's folder is :attr:`inside`. The program keeps its current
+        folder. For an ordinary user it runs as root of a user namespace, with that user's rights.
         """
         require("nsenter")
         outer = Path(f"/proc/{self.pid}/ns/user").readlink() == Path("/proc/self/ns/user").readlink()
@@ -108,10 +108,10 @@ class RamStore:
         return ["nsenter", f"--target={self.pid}", *user, "--mount", "--", *moved]
 
     def policy(self) -> str:
-        """Return the memory policy that the kernel has for the store's mount, such as bind:0; "" without NUMA."""
+        """Return the memory policy of the store's mount, such as bind:0; "" without NUMA."""
         mounts = Path(f"/proc/{self.pid}/mounts").read_text(encoding="utf-8", errors="surrogateescape")
         options = {line.split(" ")[1]: line.split(" ")[3] for line in mounts.splitlines()}
-        # The last mount on the folder or on its parent is the one that a program sees.
+        # Programs see the last mount on the folder or on its parent.
         words = options.get(str(self.inside)) or options.get(str(self.inside.parent), "")
         return words.partition("mpol=")[2]
 
@@ -138,9 +138,9 @@ class RamStore:
         return error
 
     def verify(self, files: Iterable[Path] | None = None) -> Residence:
-        """Return where every page of *files* in the store lies (default: of all), read from the kernel.
+        """Return where each page of *files* (default: all) in the store lies, as the kernel shows it.
 
-        Their pages are mapped, and numa_maps and smaps of the mapping are read.
+        The files are mapped, and numa_maps and smaps of the mapping are read.
         """
         total, expected = FilePages(), 0
         for file in self.folder.iterdir() if files is None else files:
@@ -165,11 +165,11 @@ def hold(
     huge: bool = True,
     private_shm: bool = False,
 ) -> Iterator[RamStore]:
-    """Hold a store of at most *size_bytes* on *numa_nodes* for the length of the block.
+    """Hold a store of at most *size_bytes* on *numa_nodes* during the block.
 
     With several NUMA nodes its pages are interleaved if *even*, else they lie on the one nearest to the program
-    that writes them. *private_shm*: programs that enter the store's namespace have it as /dev/shm. Raises
-    CannotHere if the memory does not suffice, or if this user may not have a mount namespace here.
+    that writes them. *private_shm*: it is the /dev/shm of programs that enter the namespace. Raises CannotHere if
+    there is too little memory, or if this user may not create a mount namespace.
     """
     space = Space(tuple(sorted(set(numa_nodes))), size_bytes, even, huge)
     with hold_all([space], private_shm=private_shm) as stores:
@@ -178,7 +178,7 @@ def hold(
 
 @contextlib.contextmanager
 def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[list[RamStore]]:
-    """Hold several stores by one process, as :func:`hold` does; only a single one can be the /dev/shm."""
+    """Hold several stores by one process, as :func:`hold` does; only one can be the /dev/shm."""
     if reason := shortage(spaces):
         raise CannotHere(reason)
     if private_shm and len(spaces) != 1:
@@ -212,14 +212,14 @@ def _base(*, private_shm: bool) -> Path:
         return base
     if private_shm:
         raise CannotHere("there is no /dev/shm: mount a tmpfs on it, as every distribution does")
-    raise CannotHere(f"none of the folders {', '.join(map(str, _BASES))} exists, which a RAM store could cover")
+    raise CannotHere(f"a RAM store needs one of the folders {', '.join(map(str, _BASES))}, and none exists")
 
 
 def _options(space: Space) -> str:
     """Return the mount options of a space. mpol comes last: its list has commas."""
     words = [f"size={-(-space.size_bytes // PAGE) * PAGE}", "nr_inodes=0", "mode=700"]
     if space.huge and has_huge_pages():
-        # Files are enlarged before they are filled, so all but the last part of each is on huge pages.
+        # Files are enlarged before they are filled, so all but the end of each is on huge pages.
         words.append("huge=within_size")
     if pages.has_numa_maps():
         words.append(f"mpol={'interleave' if space.even else 'bind'}:{format_list(space.numa_nodes)}")
@@ -246,7 +246,7 @@ def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
             stderr=subprocess.PIPE,
             cwd="/",
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-            start_new_session=True,  # a terminal's signals do not reach it
+            start_new_session=True,  # protected from a terminal's signals
         )
         try:
             assert holder.stdout is not None  # noqa: S101 - for mypy
@@ -287,7 +287,7 @@ _SWITCHES = (
 def _lacking(messages: Sequence[str]) -> str:
     """Return why a RAM store is impossible, and the remedy."""
     message = "; ".join(dict.fromkeys(messages)) or "the holder was killed"
-    begin = f"a RAM store needs a mount namespace, and this user may not have one ({message})"
+    begin = f"a RAM store needs a mount namespace, which this user may not create ({message})"
     for file, value, remedy in _SWITCHES:
         with contextlib.suppress(OSError):
             if Path(file).read_text(encoding="ascii").strip() == value:
@@ -300,7 +300,7 @@ def _lacking(messages: Sequence[str]) -> str:
 
 
 def shortage(spaces: Iterable[Space]) -> str:
-    """Return why the memory that is left does not suffice for *spaces*, with the arithmetic, or ""."""
+    """Return why the free memory is too small for *spaces*, with the arithmetic, or ""."""
     need = Counter[int]()
     spaces = list(spaces)
     for space in spaces:
@@ -313,7 +313,7 @@ def shortage(spaces: Iterable[Space]) -> str:
         if space.even and share > (least := min(left.values())):
             smallest = min(left, key=left.__getitem__)
             return (
-                f"{format_bytes(size)} in equal parts on NUMA node {nodes} are {format_bytes(share)} on each: "
+                f"{format_bytes(size)} in equal parts on NUMA node {nodes} need {format_bytes(share)} on each: "
                 f"{smallest} has {format_bytes(max(0, least))} left"
             )
         if size > (total := max(0, sum(left.values()))):
@@ -328,12 +328,12 @@ def shortage(spaces: Iterable[Space]) -> str:
 
 
 def needed_bytes(sources: Iterable[Source]) -> int:
-    """Return the size of a store for copies of *sources*: whole pages, and some to spare."""
+    """Return the size of a store for copies of *sources*: whole pages, and a margin."""
     return sum(-(-source.bytes // PAGE) * PAGE + PAGE for source in sources) + (64 << 10)
 
 
 def room(node: int) -> int:
-    """Return the bytes that a store may take on a NUMA node: the free ones, without a margin."""
+    """Return the bytes that a store may take on a NUMA node: its free memory minus a margin."""
     left, total = available_on(node)
     return max(0, int(left - _MARGIN * total))
 
@@ -365,8 +365,8 @@ def _forbidden(numa_nodes: Sequence[int]) -> str:
 
 
 def _misplaced(space: Space, counts: dict[int, int], expected: int) -> str:
-    """Return why pages with *counts* per NUMA node do not lie as *space* asks, or ""."""
+    """Return why pages with *counts* per NUMA node do not lie as *space* requests, or ""."""
     if (missing := expected - sum(counts.values())) > 0:
         return f"{missing} of {expected} pages are not in memory"
-    # The kernel puts no page of a tmpfs elsewhere. Each file begins on another NUMA node.
+    # The kernel puts all pages of a tmpfs on its nodes, and each file begins on another NUMA node.
     return evidence.why_misplaced(counts, space.numa_nodes, outside=0, even=space.even, huge_pages=2)

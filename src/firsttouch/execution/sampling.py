@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often running programs are sampled: often at first, then so seldom that it does not slow them down."""
+"""How often running programs are sampled: often at first, then rarely enough not to slow them down."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import NamedTuple
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import placement_check
 
-#: At most this fraction of the time is spent on sampling /proc, which slows the program down a little.
+#: The largest fraction of time spent on sampling /proc, which slows the program down a little.
 LOOK_SHARE = 0.02
-#: Poll interval in seconds until every instance's memory has been sampled once; short ones would end unseen.
+#: Poll interval in seconds until every instance's memory has been sampled once, so that short ones are seen.
 UNSEEN_PAUSE = 0.1
-#: Between two samples, the size of the programs is read after pauses (s) of at least this length, which take at
-#: most this fraction of the time. A program whose memory has grown by a quarter is sampled at once.
+#: Between two samples, the programs' size is read at intervals of at least this length (s), using at most this
+#: fraction of the time. A program whose memory has grown by a quarter is sampled at once.
 SIZE_PAUSE, SIZE_SHARE = 0.05, 0.005
-#: The longest such pause (s) for the sake of that fraction: on a slow host, programs would end with memory unseen.
+#: The longest such interval (s), even if that fraction is exceeded: on a slow host, programs would end with unseen
+#: memory.
 MOST_SIZE_PAUSE = 0.5
-#: The first pauses (s), which become longer by a half each: a short program must not end unseen.
+#: The first intervals (s), each longer by half, so that short programs are seen.
 FIRST_PAUSE = 0.005
 
 
@@ -26,8 +27,8 @@ class Watching(NamedTuple):
     """How running programs are sampled: *look* adds a sample of a process to the earlier ones.
 
     Sampling takes at most *share* (a fraction) of the time. Until a job's memory has been sampled, and all its
-    threads if *all_threads*, the pauses are short. *grown* tells, at a lower cost, whether a process holds so much
-    more memory than was sampled that the next look is due.
+    threads if *all_threads*, the intervals are short. *grown* returns, at a lower cost, whether a process has
+    grown so much that the next sample is due.
     """
 
     share: float = LOOK_SHARE
@@ -44,9 +45,9 @@ class Pace:
         self._pause = self._size_pause = FIRST_PAUSE
 
     def next(self, spent: float, *, seen: bool) -> float:
-        """Return when the next sample is due after one that took *spent* CPU seconds; *seen*: all have samples.
+        """Return when the next sample is due after one of *spent* CPU seconds; *seen*: all jobs have samples.
 
-        On a busy host a sample lasts longer than it costs, and its waits do not slow the program down.
+        CPU time is used because on a busy host a sample also waits, which does not slow the program down.
         """
         self._pause = max(min(self._pause * 1.5, 5.0), spent / self._share)
         if not seen:
@@ -54,7 +55,7 @@ class Pace:
         return self._clock.monotonic() + self._pause
 
     def next_size(self, spent: float) -> float:
-        """Return when the programs' size is due to be read, after that took *spent* CPU seconds the last time."""
+        """Return when to read the programs' size next, if the last time took *spent* CPU seconds."""
         self._size_pause = min(1.5 * self._size_pause, SIZE_PAUSE)
         return self._clock.monotonic() + max(
             self._size_pause, self._pause / 50, min(spent / SIZE_SHARE, MOST_SIZE_PAUSE)

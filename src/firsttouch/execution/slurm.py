@@ -24,23 +24,23 @@ from firsttouch.tools import run_tool
 
 #: Seconds that a busy controller may take to answer.
 _PATIENCE = 60
-#: Seconds before each search for a job whose sbatch did not return in time.
+#: Delays (s) before each search for a job whose sbatch did not return in time.
 _LOOKS = (0, 5, 20)
 #: Slurm's message for a job that it does not know any more.
 _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECASE)
 #: Slurm's messages about a controller that does not answer.
 _UNANSWERED = re.compile("timed out|unable to contact|communication|connection", re.IGNORECASE)
-#: The beginning of Slurm's messages, and of the messages of a host that finds no controller.
+#: The prefix of Slurm's messages, and messages of a host that finds no controller.
 _SEVERITY = re.compile(r"^\w+: (?:error|fatal): ")
 _UNREACHABLE = re.compile("unable to contact slurm controller|establish a configuration source", re.IGNORECASE)
-#: The text of a reason, and who wrote it when.
+#: The text of a reason, its author and its time.
 _REASON = re.compile(r".*?\[[^\s\]]+@[^\]]*\]")
-#: Slurm's message while jobs still use a reservation, and seconds before each further try.
+#: Slurm's message while jobs still use a reservation, and the delays (s) before further tries.
 _IN_USE = re.compile(r"in use", re.IGNORECASE)
 _LETS_GO = (0.2, 0.5, 1, 2, 4)
-#: More hosts are ranges in an argument, whose length is limited.
+#: More hosts than this are written as ranges, because the length of an argument is limited.
 _MOST_LISTED = 500
-#: Variables of a job that the jobs it submits keep.
+#: Variables that a job passes on to the jobs that it submits.
 _KEPT = frozenset(
     {"SLURM_CONF", "SBATCH_PARTITION", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_TIMELIMIT"}
 )
@@ -67,8 +67,8 @@ def _no_slurm(program: str) -> str:
 class SlurmJob(Struct, frozen=True):
     """The job of this process.
 
-    *job* is its own number, *array* the number of the whole array (for other jobs: its own), which sacct and
-    dependencies use. *restarts* counts its requeues, *elements* the elements of the array.
+    *job* is its number, *array* the number of the whole array (or of the job), which sacct and dependencies use.
+    *restarts* counts its requeues, *elements* the elements of the array.
     """
 
     job: str
@@ -93,7 +93,7 @@ class SlurmJob(Struct, frozen=True):
 
     @property
     def alone(self) -> bool:
-        """True for a job of one host that is not part of an array."""
+        """Whether it is a job of one host and not part of an array."""
         return self.elements == 1 and self.hosts == 1
 
 
@@ -118,7 +118,7 @@ def end_of_job() -> float | None:
 class Ended(Struct, frozen=True):
     """Slurm's accounting of one try of a job (of an *array*): state (``NODE_FAIL``), exit code and hosts.
 
-    *waits_for* is Slurm's reason why a pending job has not begun.
+    *waits_for* is Slurm's reason why the job is pending.
     """
 
     job: str
@@ -141,7 +141,7 @@ _MEANINGS = {
     "TIMEOUT": "its time limit",
     "CANCELLED": "a user cancelled it",
     "PREEMPTED": "another job took its host",
-    "REQUEUED": "it was put back into the queue",
+    "REQUEUED": "it was requeued",
     "OUT_OF_MEMORY": "it used more memory than it had",
     "PENDING": "it waits",
     "RUNNING": "it is running",
@@ -160,7 +160,7 @@ def active(jobs: Iterable[str]) -> Mapping[str, tuple[str, int]] | None:
 
 
 def active_jobs(jobs: Iterable[str]) -> Mapping[str, str] | None:
-    """Return the states of the *jobs* (arrays: of all elements) that wait or run, None without an answer."""
+    """Return the states of pending and running *jobs* (arrays: of all elements), None without an answer."""
     states = active(jobs)
     if states is None:
         return None
@@ -198,8 +198,8 @@ def submit(
 ) -> str:
     """Run ``sbatch --parsable`` with *argv* and return the job's number; raises RunFailed with sbatch's reason.
 
-    *fds* stay open in sbatch. If it does not return in time, the job is found by its comment, in case the
-    controller accepted it.
+    *fds* stay open in sbatch. If it does not return in time, the job is searched by its comment, because the
+    controller may have accepted it.
     """
     comment = f"firsttouch-{secrets.token_hex(8)}"
     # The new job is not part of this one.
@@ -213,7 +213,7 @@ def submit(
         raise
     number = lines[-1].split(";")[0] if lines else ""
     if not number.isdecimal():
-        raise RunFailed(f"sbatch: it printed no job number but {' '.join(lines)!r}")
+        raise RunFailed(f"sbatch printed {' '.join(lines)!r} instead of a job number")
     return number
 
 
@@ -229,7 +229,7 @@ def _job_with(comment: str, clock: Clock) -> str:
     return ""
 
 
-#: States of a host that takes no jobs, of one that is reserved, and of one that Slurm does not reach now.
+#: States of a host that accepts no jobs, of a reserved one, and of one that Slurm does not reach now.
 _OUT_OF_SERVICE = re.compile("DOWN|DRAIN|FAIL|ERROR|FUTURE|INVAL")
 _RESERVED = re.compile("MAINT|RESERVED|RESV")
 _AWAY = re.compile("UNK|NOT_RESP|POWER(ED|ING)_DOWN|REBOOT")
@@ -250,7 +250,7 @@ class Node(Struct, frozen=True):
 
     @property
     def out_of_service(self) -> list[str]:
-        """The states for which the host takes no jobs, reservations left out."""
+        """The states in which the host accepts no jobs, except reservations."""
         return sorted(filter(_OUT_OF_SERVICE.match, self.states))
 
     @property
@@ -260,7 +260,7 @@ class Node(Struct, frozen=True):
 
     @property
     def away(self) -> list[str]:
-        """The states for which Slurm does not reach the host now."""
+        """The states in which Slurm does not reach the host now."""
         return sorted(filter(_AWAY.match, self.states))
 
     @property
@@ -269,14 +269,14 @@ class Node(Struct, frozen=True):
         return any(state.startswith("DRAIN") for state in self.states)
 
     def text(self, states: Sequence[str]) -> str:
-        """Return some of its states with their reason, "" for none."""
+        """Return *states* with their reason, "" for none."""
         return "+".join(states) + (f": {self.reason}" if states and self.reason else "")
 
 
 def unavailable(hosts: Sequence[str], reservation: str = "") -> Mapping[str, str]:
-    """Return why some of *hosts* take no jobs: they are down, drained, or reserved.
+    """Return why some of *hosts* accept no jobs: they are down, drained, or reserved.
 
-    Jobs that may use a *reservation*, or several with commas between, can run on its hosts.
+    Jobs that may use a *reservation* (or several, comma-separated) can run on its hosts.
     """
     reasons: dict[str, str] = {}
     with contextlib.suppress(RunFailed):
@@ -295,7 +295,7 @@ def down(hosts: Sequence[str]) -> set[str]:
 
 
 def _states(hosts: Sequence[str]) -> list[Node]:
-    """Return *hosts* as sinfo knows them, none without an answer."""
+    """Return the states of *hosts* by sinfo, none without an answer."""
     rows: list[list[str]] = []
     wanted = set(hosts)
     listed = ",".join(hosts) if len(hosts) < _MOST_LISTED else fold(hosts)
@@ -312,7 +312,7 @@ def nodes(partition: str = "") -> Mapping[str, Node]:
 
 
 def states_by_host(name: str) -> dict[str, str]:
-    """Return the state of all users' jobs of a *name* that wait or run, by the hosts that they name.
+    """Return the states of all users' pending and running jobs of a *name*, by the requested hosts.
 
     Raises RunFailed.
     """
@@ -328,7 +328,7 @@ def node(name: str) -> Node:
     argv = ["scontrol", "--oneliner", "show", "node", name]
     lines = _lines(argv, title=f"scontrol show node {name}")
     if len(lines) != 1 or (facts := _fields(lines[0])).get("NodeName") != name:
-        raise RunFailed(f"scontrol show node {name}: it answers with {len(lines)} hosts")
+        raise RunFailed(f"scontrol show node {name}: the answer has {len(lines)} hosts")
     return Node.from_state(name, facts.get("State", ""), facts.get("Reason", ""))
 
 
@@ -340,7 +340,7 @@ def reserved_hosts(reservation: str) -> list[str]:
 
 
 class Reservation(Struct, frozen=True):
-    """A reservation: its *hosts*, whether it applies now, and when it ends ("": unknown)."""
+    """A reservation: its *hosts*, whether it is active now, and when it ends ("": unknown)."""
 
     hosts: tuple[str, ...]
     active: bool
@@ -362,7 +362,7 @@ def reservations() -> dict[str, Reservation]:
 
 
 def reserve(name: str, host: str, user: str, *, fds: Sequence[int] = ()) -> None:
-    """Reserve a host for the jobs of *user*, without an end; jobs that run on it go on. Raises RunFailed."""
+    """Reserve a host for the jobs of *user*, without an end; running jobs continue. Raises RunFailed."""
     what = (f"reservation={name}", f"nodes={host}", f"users={user}")
     when = ("starttime=now", "duration=unlimited", "flags=maint,ignore_jobs")
     run(("scontrol", "create", *what, *when), fds=fds)
@@ -381,9 +381,9 @@ def unreserve(name: str, *, fds: Sequence[int] = (), clock: Clock = SYSTEM_CLOCK
 
 
 def jobs_called(name: str, since: float) -> list[str]:
-    """Return the numbers of the jobs with this name; *since* (seconds since 1970) none of them was submitted.
+    """Return the numbers of the jobs with this name that were submitted after *since* (seconds since 1970).
 
-    Raises RunFailed if squeue does not answer; without an answer of sacct only squeue is asked.
+    Raises RunFailed if squeue does not answer; sacct is optional.
     """
     jobs = {row[0] for row in _rows(["squeue", "-h", "-t", "all", f"--name={name}", "-O", "JobID:32"], None, 1)}
     begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - 60))
@@ -397,9 +397,8 @@ def jobs_called(name: str, since: float) -> list[str]:
 def _fields(line: str) -> dict[str, str]:
     """Return the fields of a line of ``scontrol --oneliner``.
 
-    A value may hold spaces and ends before the next KEY=. Text of users (Reason=a b [user@time], Comment=…)
-    comes last and may hold KEY= itself, so the first value of a key is used, and a reason ends with its user and
-    time.
+    A value may hold spaces and ends before the next KEY=. Text of users (Reason=a b [user@time], Comment=…) comes
+    last and may contain KEY=, so the first value of a key is used, and a reason ends with its user and time.
     """
     head, mark, tail = line.partition(" Reason=")
     facts: dict[str, str] = {}
@@ -424,7 +423,7 @@ def run(argv: Sequence[str], *, fds: Sequence[int] = ()) -> None:
 
 
 def is_unanswered(error: RunFailed) -> bool:
-    """Return whether a command failed without an answer: Slurm may have obeyed the request."""
+    """Return whether a command failed without an answer, so that Slurm may have executed it."""
     return _UNANSWERED.search(str(error)) is not None
 
 
@@ -461,7 +460,7 @@ def _lines(
 
 
 def _message(text: str) -> str:
-    """Return the messages of a command of Slurm as one line; without Slurm, only the one that says so."""
+    """Return the messages of a Slurm command as one line; without Slurm, only that it cannot be reached."""
     lines = [" ".join(_SEVERITY.sub("", line).split()) for line in text.splitlines() if line.strip()]
     if unreachable := next((line for line in lines if _UNREACHABLE.search(line)), ""):
         return f"Slurm cannot be reached from this host: {unreachable}"

@@ -40,13 +40,13 @@ def _view(named: str) -> Path:
     if named:
         folder = Path(named).absolute()
         if not folder.is_dir():
-            raise Missing(f"{folder}: there is no such view of Spack")
+            raise Missing(f"{folder}: this view of Spack does not exist")
         return folder
     views = sorted((paths.cache() / "spack").glob("*/view"))
     if not views:
         raise Missing("no view of Spack in .cache/spack: `spack-env/stack.py install` makes one (FIRSTTOUCH_VIEW)")
     if len(views) > 1:
         raise BadInput(
-            f"several views of Spack: {', '.join(map(str, views))}; say which: --image or FIRSTTOUCH_VIEW"
+            f"several views of Spack: {', '.join(map(str, views))}; choose one by --image or FIRSTTOUCH_VIEW"
         )
     return views[0]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks that srun or mpirun starts: each knows its own part of the host from its environment.
+"""The tasks that srun or mpirun starts: each finds its part of the host in its environment.
 
 A step of srun with several tasks on a host starts this program once for each, as mpirun does for its ranks. Their
-variables state how many tasks a host has, and which one this is, so each task takes its part without the others:
-the PUs that were bound to it, or the part with its number of the PUs that all of them may use.
+variables state the number of tasks on the host, and the number of this one, so tasks need not communicate: each
+takes the PUs that were bound to it, or its part of the PUs that all of them may use.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from firsttouch.scenarios.placement import TaskShare
 
 #: Slurm's variables in each task.
 _OF_SRUN = ("SLURM_LOCALID", "SLURM_NODEID", "SLURM_PROCID")
-#: The variables of Open MPI and of Hydra (MPICH, Intel MPI) in each rank: its number on this host, the number of
-#: ranks on this host, its number among all ranks, and the number of all ranks.
+#: The variables of Open MPI and of Hydra (MPICH, Intel MPI) in each rank: its number on this host, the ranks on
+#: this host, its number among all ranks, and all ranks.
 _OF_MPIRUN = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_RANK", "PMI_SIZE"),
 )
-#: The beginnings of the names of programs that start ranks on a host: mpirun, and Open MPI's, PRRTE's and Hydra's.
+#: How the names of programs begin that start ranks on a host: mpirun, and Open MPI's, PRRTE's and Hydra's.
 _MPIRUN = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_")
 
 
 class Task(Struct, frozen=True):
     """One of the tasks that srun or mpirun started together."""
 
-    #: Its number on this host, and how many tasks are here.
+    #: Its number on this host, and the number of tasks on this host.
     local: int
     count: int
-    #: Its number on all hosts, and how many tasks are there.
+    #: Its number on all hosts, and the number of tasks on all hosts.
     number: int
     total: int
     #: The process that started the tasks of this host, if it is known.
@@ -50,8 +50,8 @@ class Task(Struct, frozen=True):
     def share(self, host: Topology) -> TaskShare:
         """Return which PUs of *host* this task has.
 
-        Tasks that may use the same PUs divide them. A task keeps the PUs bound to it; only Slurm states the PUs
-        of the other tasks.
+        Tasks that may use the same PUs divide them; otherwise a task keeps the PUs that are bound to it. Only
+        Slurm states the PUs of the other tasks.
         """
         own = frozenset(host.allowed_pus)
         if bindings := self._bindings(host, own):
@@ -71,21 +71,21 @@ class Task(Struct, frozen=True):
             return []
         masks = [1 << value for value in values] if kind.startswith("map") else values
         pus = [frozenset(pu.index for pu in host.pus if mask >> pu.index & 1) for mask in masks]
-        # Slurm begins again if the list has fewer entries than there are tasks.
+        # Slurm repeats the list if it has fewer entries than there are tasks.
         bindings = [pus[task % len(pus)] for task in range(self.count)]
         return bindings if bindings[self.local] == own else []
 
     def _of_launcher(self, host: Topology) -> frozenset[int]:
-        """Return the PUs that the process may use which started the tasks of this host."""
+        """Return the PUs of the process that started the tasks of this host."""
         with contextlib.suppress(OSError):
             if self.launcher:
                 return frozenset(os.sched_getaffinity(self.launcher)).intersection(pu.index for pu in host.pus)
         return frozenset()
 
     def crowding(self, host: Topology) -> str:
-        """Return that mpirun has bound its ranks to few PUs of those that it may use, or to the same; or "".
+        """Return a warning if mpirun has bound its ranks to only some of its PUs, or to the same PUs; or "".
 
-        Open MPI binds each of two ranks to a core of NUMA node 0.
+        For example, Open MPI binds each of two ranks to a core of NUMA node 0.
         """
         bound, usable = len(host.allowed_pus), len(self._of_launcher(host))
         if not self.is_rank or bound == usable or usable < 2 * bound * self.count <= 2 * usable:
@@ -97,7 +97,7 @@ class Task(Struct, frozen=True):
 
 
 def this_task() -> Task | None:
-    """Return which task of srun or mpirun this process is; None if it is the only one.
+    """Return the task that this process is; None if srun or mpirun started only one.
 
     Raises BadInput for variables that contradict each other.
     """
@@ -120,12 +120,12 @@ def _of_srun() -> Task | None:
 
 
 def _of_mpirun() -> Task | None:
-    """Return the task that mpirun states, which may have been started by srun; None outside of its ranks."""
+    """Return the task that mpirun states; None outside of its ranks. srun may have started mpirun."""
     names = next((names for names in _OF_MPIRUN if all(name in os.environ for name in names)), None)
     if names is None:
         return None
     launcher = _first_without(names[0])
-    # A job or a shell that a rank has started has its variables as well.
+    # A job or a shell that a rank started inherits its variables.
     if launcher and not _is_mpirun(launcher):
         return None
     local, count, number, total = map(number_of_job, names)
@@ -135,7 +135,7 @@ def _of_mpirun() -> Task | None:
 
 
 def _first_without(variable: str) -> int | None:
-    """Return the nearest ancestor that was started without a variable: the process that set it for this one."""
+    """Return the nearest ancestor that was started without a variable, which set it for this process."""
     return next((pid for pid in ancestors() if not _has_variable(pid, variable)), None)
 
 
@@ -157,7 +157,7 @@ def _has_variable(pid: int, name: str) -> bool:
 
 
 def _cpuset(host: Topology) -> frozenset[int]:
-    """Return the PUs of this process's cpuset: the kernel leaves it these if it asks for all of them."""
+    """Return the PUs of this process's cpuset, which the kernel assigns if the process requests all PUs."""
     affinity = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, [pu.index for pu in host.pus])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads whose start and end no signal hides."""
+"""Threads whose start and end are known even if a signal interrupts them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable, Collection
 from firsttouch.errors import MORE_THREADS, CannotHere
 from firsttouch.tools import defer_signals
 
-#: Longest pause in seconds until a signal is handled.
+#: Longest time in seconds until a signal is handled.
 _SIGNAL_PAUSE = 0.5
 
 
 class WorkerThread:
-    """A thread that a signal neither starts half nor hides the end of.
+    """A thread that is never half started, and whose end is never missed, when a signal arrives.
 
-    The exception of a signal handler may leave Thread.start() when the thread runs, and after one in Thread.join()
-    Python 3.11 takes a living thread for ended.
+    An exception of a signal handler may leave Thread.start() although the thread runs; and after one in
+    Thread.join(), Python 3.11 regards a running thread as ended.
     """
 
     def __init__(self, name: str, work: Callable[[], object], *, pus: Collection[int] = ()) -> None:
-        """Prepare a thread that calls *work*; it and its children run on *pus* (empty: where its creator does)."""
+        """Prepare a thread that calls *work*; it and its children run on *pus* (empty: on its creator's)."""
         self._ended = threading.Event()
 
         def body() -> None:
@@ -51,7 +51,7 @@ class WorkerThread:
     def join(self) -> None:
         """Wait until *work* has ended, if it was started."""
         if self.is_started:
-            # A signal that comes just before Python waits does not end the wait. It is handled after the pause.
+            # A signal just before Python waits does not end the wait; it is handled after the timeout.
             while not self._ended.wait(_SIGNAL_PAUSE):
                 pass
             self._thread.join()

@@ -23,7 +23,7 @@ from firsttouch.systems import references as references_module
 from firsttouch.systems.facts import Facts, FactsTable
 from firsttouch.systems.references import Reference
 
-#: The names of some references' parameters, and the references by the values of these.
+#: The names of some parameters, and the references by the values of these parameters.
 _OfNames = tuple[tuple[str, ...], dict[tuple[Any, ...], Reference]]
 
 #: The most hosts that a sentence names.
@@ -71,7 +71,7 @@ class SystemFile(FileTable, frozen=True):
     references: tuple[dict[str, Any], ...] = ()
     #: The references that ``firsttouch baseline`` wrote.
     learnt: tuple[dict[str, Any], ...] = ()
-    #: A host passes only if this loss (a fraction) of each of its parts would have been seen.
+    #: A host passes only if a loss of this size (a fraction) would have been visible in each part.
     sight: Annotated[float, Meta(ge=0.01, le=1.0)] | None = None
 
 
@@ -113,8 +113,8 @@ class System(Struct, frozen=True, dict=True):
         """Return the reference of *metric* of *check* in the case of *parameters*, None without one.
 
         A reference matches if all its parameters are among *parameters* (a record's; the relation follows from
-        ``pu_nodes`` and ``bank``). The one with the most parameters wins. A record whose index was
-        not cached is only compared with references that say so: others are of several runs, where it was.
+        ``pu_nodes`` and ``bank``). The one with the most parameters wins. A record whose index was not cached is
+        compared only with references that say so, because the others come from several runs with a cached index.
         """
         given = references_module.normalise(parameters, self.facts)
         for names, references in self._index.get((check, metric), ()):
@@ -126,7 +126,7 @@ class System(Struct, frozen=True, dict=True):
         return None
 
     def fact(self, check: str, metric: str) -> Reference | None:
-        """Return the reference by the facts for a metric, None without one or if drafted from this host."""
+        """Return the reference that the facts state for a metric; None if there is none or it was drafted."""
         return None if self.path is None else references_module.of_fact(check, metric, self.facts)
 
     @cached_property
@@ -144,7 +144,7 @@ class System(Struct, frozen=True, dict=True):
 
 
 class Undescribed(Struct, frozen=True):
-    """A system without a file: only its fleet judges."""
+    """A system without a file: its hosts are judged by the fleet only."""
 
     name: str
     facts: None = None
@@ -158,10 +158,10 @@ class Undescribed(Struct, frozen=True):
 
 
 def mismatch(system: System, host: Topology) -> str:
-    """Return in one line how *host* differs from the hosts of *system*, or an empty string if it does not.
+    """Return in one line how *host* differs from the hosts of *system*, or an empty string.
 
-    Scenarios and steps are planned from the compared parts: the NUMA nodes and PUs that are online, whether or not
-    this process may use them. A host that differs is of another system, or broken. A campaign that judges still
+    Compared are the online NUMA nodes and PUs, from which scenarios and steps are planned, whether or not this
+    process may use them. A host that differs belongs to another system, or is broken. A campaign that judges still
     measures its topology, so that the host gets a verdict.
     """
     facts = system.facts
@@ -239,7 +239,7 @@ def from_file(file: Path) -> System:
 
 
 def bare(name: str) -> System:
-    """Return a system of which only the name is known: its hosts are judged by each other."""
+    """Return a system that is known by name only: its hosts are judged by each other."""
     unknown = {
         "processor": "unknown",
         "packages": 1,

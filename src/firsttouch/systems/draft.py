@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts a system's file from a topology. Facts that hwloc does not know are comments for the admin to fill in."""
+"""Drafts a system's file from a topology. Comments ask the admin for the facts that hwloc does not know."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def draft(
 ) -> str:
     """Return the YAML of a system of hosts with this *topology*: facts, one partition, no references.
 
-    Only *host* is of the system, with any domain, until the admin names the others; without it every host is.
+    ``hostnames`` matches only *host*, with any domain, until the admin adds others; without *host* it matches all.
     The partition's scheduler is Slurm if *slurm*, or else local. *processor* is the model's name if the topology
     lacks it. Raises BadInput for a *name* that ReFrame does not accept.
     """
@@ -172,7 +172,7 @@ def _size(size: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return *text*, which firmware may have given to hwloc, without characters that YAML does not allow."""
+    """Return *text*, which may come from firmware, without characters that YAML does not allow."""
     return "".join(c if c.isprintable() else " " for c in text).strip()
 
 

@@ -82,10 +82,10 @@ class FactsTable(FileTable, frozen=True):
 class Facts(Struct, frozen=True, dict=True):
     """The facts of one host of a system.
 
-    ``numa_node_numbers``, ``package_of_numa_node`` (None: of no package, or of several),
-    ``cores_per_numa_node`` and ``memory_per_numa_node`` (bytes) have one entry per NUMA node, in ascending
-    order of the kernel's numbers; so has ``distances`` (the firmware's, 10 is local; None: not known).
-    ``transfer_rate`` (per second) and ``channels_per_package`` describe the memory; None: unknown.
+    ``numa_node_numbers``, ``package_of_numa_node`` (None: of no package, or of several), ``cores_per_numa_node``,
+    ``memory_per_numa_node`` (bytes) and ``distances`` (the firmware's, 10 is local; None: unknown) have an entry
+    per NUMA node, in ascending order of the kernel's numbers. ``transfer_rate`` (per second) and
+    ``channels_per_package`` describe the memory; None: unknown.
     """
 
     processor: str
@@ -126,8 +126,8 @@ class Facts(Struct, frozen=True, dict=True):
         """Return how the PUs of NUMA node *pu_node* relate to the memory of NUMA node *bank*.
 
         ``local``: the same NUMA node. ``neighbour``: another one of the same package. Between packages the
-        firmware's distances decide: ``near`` is the smallest one, ``farthest`` the largest one if it is larger,
-        ``between`` any other. None if the facts do not have the distances or one of the NUMA nodes.
+        firmware's distances decide: ``near`` is the smallest, ``farthest`` a larger largest one, ``between`` any
+        other. None if the facts lack the distances or a NUMA node.
         """
         if pu_node not in self._position or bank not in self._position:
             return None

@@ -20,7 +20,7 @@ from firsttouch.errors import BadInput, one_line
 
 
 class PackageMemory(FileTable, frozen=True):
-    """The memory that a package can drive; LPDDR has neither *channels* of 64 bits nor their rate."""
+    """The memory of a package. LPDDR has neither *channels* of 64 bits nor their rate."""
 
     type: Text
     source: Text
@@ -30,11 +30,11 @@ class PackageMemory(FileTable, frozen=True):
 
 
 class Model(FileTable, frozen=True):
-    """Models of a family whose name matches *pattern*, in whatever case: new Xeons write capitals.
+    """Models of a family whose name matches *pattern*, ignoring case: new Xeons use capitals.
 
     *cores* and *last_level_caches* are per package, *numa_nodes* are the numbers that the firmware offers.
     *read_share* is the median share of the theoretical bandwidth that reads by all PUs reach (*measured*: its
-    source), and *tolerance* the share of it that a good host may lack (None: as for good hosts of other models).
+    source), and *tolerance* how far a good host may be below it (None: as for other models).
     """
 
     pattern: Regex
@@ -53,7 +53,7 @@ class Model(FileTable, frozen=True):
 
 
 class Family(FileTable, frozen=True):
-    """A family of processors with the same memory; the first of *models* that matches describes a processor."""
+    """A family of processors with the same memory; the first matching one of *models* describes a processor."""
 
     name: Text
     description: Text
@@ -70,7 +70,7 @@ class Processor(Struct, frozen=True):
 
 
 class ReadShare(Struct, frozen=True):
-    """The share of theory (a fraction) that reads reach on hosts of the same model (*is_own*), or of its kin."""
+    """The share of theory (a fraction) that reads reach on hosts of this model (*is_own*) or related ones."""
 
     value: float
     is_own: bool
@@ -80,9 +80,9 @@ class ReadShare(Struct, frozen=True):
 
 @functools.cache
 def families() -> tuple[Family, ...]:
-    """Return all families, the ones of the user and the site first.
+    """Return all families, those of the user and the site first.
 
-    A wrong file of the site or the user is reported on standard error and left out.
+    An invalid file of the site or the user is reported on standard error and left out.
     """
     parsed = []
     files = paths.data_files("processors", ".toml").values()
@@ -121,15 +121,15 @@ def to_toml(family: Family) -> str:
 def find(name: str) -> Processor | None:
     """Return the processor with this *name*, None if no file describes it.
 
-    A name is that in /proc/cpuinfo or a system's file. For Arm it is ``MIDR 0x…``, and the board's vendor follows.
+    The name is as in /proc/cpuinfo or a system's file; on Arm ``MIDR 0x…`` and the board's vendor.
     """
     return next((Processor(f, m) for f in families() for m in f.models if m.describes(name)), None)
 
 
 def read_share(processor: Processor) -> ReadShare | None:
-    """Return the share that reads reach on a *processor*: its model's, or its kin's; None if none was measured.
+    """Return the share that reads reach on a *processor* or related models; None if none was measured.
 
-    Kin are the models of the same microarchitecture, in whatever family.
+    Related models have the same microarchitecture, in any family.
     """
     model = processor.model
     if model.read_share is not None:

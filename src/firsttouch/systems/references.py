@@ -21,7 +21,7 @@ from firsttouch.records.catalogue import checks
 from firsttouch.systems.facts import RELATIONS, Facts
 
 # ----------------------------------------------------------------------
-# Tables of published figures: CSV files that references name, so that no figure is written twice
+# Tables of published figures: CSV files that references name, so that each figure is written once
 
 
 class Row(Struct, frozen=True):
@@ -105,7 +105,7 @@ class Reference(Struct, frozen=True):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The smallest and the largest value within the tolerance: the value itself where there is no limit."""
+        """The smallest and the largest value within the tolerance; without a limit, the value itself."""
         ends = [self.value, *(end for end in (self.minimum, self.maximum) if end is not None)]
         return min(ends), max(ends)
 
@@ -115,9 +115,9 @@ class Reference(Struct, frozen=True):
 
 
 def normalise(parameters: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """Return *parameters* with tuples for lists, and with the relation that follows from PUs and bank.
+    """Return *parameters* with tuples instead of lists, and with the relation of PUs and bank.
 
-    PUs of several NUMA nodes have no relation: some are nearer to a bank than others.
+    PUs of several NUMA nodes have no relation, because some are nearer to a bank than others.
     """
     given = _tuples(parameters)
     nodes, bank = given.get("pu_nodes"), given.get("bank")
@@ -132,7 +132,7 @@ _Scalar = str | int | float
 
 
 class _Drop(float):
-    """ReFrame's lower tolerance, in a file in percent."""
+    """ReFrame's lower tolerance, which a file states in percent."""
 
     @staticmethod
     def parse(text: str) -> float:
@@ -174,7 +174,7 @@ class _Value(FileTable, frozen=True):
 
 
 class TableEntry(_Entry, frozen=True, kw_only=True):
-    """An entry whose values are in a table: columns by parameter, and other names for their values."""
+    """An entry whose values are in a table: the column of each parameter, and names for the column's values."""
 
     table: Annotated[
         str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.csv\Z", description="the name of a .csv file")
@@ -199,7 +199,7 @@ def _alternatives(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 #: The source of references that are facts of a system.
 FACTS = "facts"
-#: How far a host's value may be below a fact: the kernel and the firmware keep some of the memory.
+#: How far a host's value may be below a fact, because kernel and firmware reserve some memory.
 _BELOW = {"numa_nodes": 0.0, "pus": 0.0, "memory": -0.05}
 
 
@@ -290,9 +290,9 @@ class _ReferenceBuilder:
                     yield Reference(check, metric, case, value, lower, upper, unit, source, line, entry.error)
 
     def _value(self, entry: DirectEntry, unit: str) -> float | None:
-        """Return the entry's value in *unit*; None (and a problem) if it has none."""
+        """Return the entry's value in *unit*; without one None, and note a problem."""
         if (entry.value is None) == (entry.fact is None):
-            self.problem("a reference has either a value or a fact, or a table")
+            self.problem("a reference needs exactly one of value, fact and table")
             return None
         key = "value" if entry.value is not None else "fact"
         try:
@@ -332,7 +332,7 @@ class _ReferenceBuilder:
         for row in selected:
             yield from self._of_row(entry, targets, row, factor)
         if not selected:
-            self.problem(f"where selects no row of {entry.table}", "where")
+            self.problem(f"`where` selects no row of {entry.table}", "where")
 
     def _has_columns(self, entry: TableEntry, header: list[str]) -> bool:
         wanted: list[tuple[Where, str]] = [

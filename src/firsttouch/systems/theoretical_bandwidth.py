@@ -2,8 +2,8 @@
 """The theoretical bandwidth of a host's memory (thesis section 3.2, formula 3.1).
 
 It is transfers per second x populated channels x word size, from the SMBIOS tables if they can be read (by
-dmidecode as root, or from udev), or else from the facts of the system's file. If neither has it, it is unknown
-with a reason.
+dmidecode as root, or from udev), or else from the facts of the system's file. Otherwise it is unknown, with a
+reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Theoretical(Struct, frozen=True):
 
 
 def of_modules(modules: Sequence[Module]) -> Theoretical:
-    """Return the bandwidth of these modules: each channel is as fast as its slowest module."""
+    """Return the bandwidth of these modules; a channel is as fast as its slowest module."""
     source = "SMBIOS"
     if not modules:
         return Theoretical(None, source=source, reason="the firmware reports no populated memory module")
@@ -59,7 +59,7 @@ def of_facts(facts: Facts, source: str) -> Theoretical:
 
 
 def of_this_host(system: str | None = None, installed: Installed | None = None) -> Theoretical:
-    """Return the bandwidth from SMBIOS, or else from the file of *system*, or else both reasons.
+    """Return the bandwidth from SMBIOS, else from the file of *system*, else the reasons against both.
 
     *installed* are the host's modules (None: they are read).
     """
