@@ -114,7 +114,7 @@ def of_a_fleet(out: Path) -> list[str]:
     ]
     table = samples_table.of_records(both)
     days = int(table.time.min()), int(table.time.max())
-    change = Change("s", "memory", ("n003",), 1, *days, -0.08, worse=True, strength=9.0)
+    change = Change("s", "memory", ("n003",), 1, *days, -0.08, worse=True)
     settings = {f"n{i:03}": Configuration(0, {"cpu.smt": "off" if i else "on"}) for i in range(20)}
     histories = {"s": [change]}
     fleet_pages.build([judged(table, Undescribed("s"))], out, histories=histories, configurations=settings)

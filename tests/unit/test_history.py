@@ -66,7 +66,7 @@ class TestSingleHosts:
     def test_a_step_has_its_date_direction_size_part_and_host(self, fleet):
         fleet[1, 7, 9:] *= 0.918
         (change,) = changes_of(fleet)
-        assert (change.hosts, change.part, change.worse) == (("n7",), "memory of bank 1, bandwidth", True)
+        assert (change.hosts, change.part, change.worse) == (["n7"], "memory of bank 1, bandwidth", True)
         assert change.change == pytest.approx(-0.082, abs=0.015)
         assert (change.after, change.before) == (START + 8 * 30 * DAY, START + 9 * 30 * DAY)
         assert change.when == "2026-10-14 to 2026-11-13"
@@ -102,7 +102,7 @@ class TestFleets:
         fleet[1, :15, 9:] *= 0.94
         fleet[1, 17, 5:] *= 0.9
         first, second = changes_of(fleet)
-        assert (len(first.hosts), second.hosts) == (15, ("n17",))
+        assert (len(first.hosts), second.hosts) == (15, ["n17"])
 
 
 def record(day, hour, value, status="valid", host="n0", **more):
@@ -144,16 +144,19 @@ def updated():
     return records
 
 
+def changes_of_records(records):
+    table = samples_table.of_records(records)
+    return history.changes(judged(table, Undescribed("s"), configurations=lambda: drift.latest(records)))
+
+
 class TestRecords:
     def test_settings_that_changed_at_the_same_time_are_named(self, updated):
-        listed = history.changes(
-            judged(samples_table.of_records(updated), Undescribed("s")), drift.latest(updated)
-        )
+        listed = changes_of_records(updated)
         assert [(len(c.hosts) > 1, c.causes) for c in listed] == [
             (True, ["firmware.version 2.4 -> 2.6"]),
             (False, []),
         ]
-        assert listed[1].hosts == ("n3",)
+        assert listed[1].hosts == ["n3"]
         assert listed[1].change == pytest.approx(-0.16, abs=0.02)
 
     def test_the_command_lists_changes_and_offenders(self, updated, tmp_path, run_cli, monkeypatch):
@@ -186,8 +189,7 @@ class TestRecords:
             assert (len(gathered.samples().value), len(gathered.unread)) == (rows, files)
 
     def test_a_page_shows_them(self, updated):
-        table = samples_table.of_records(updated)
-        section = pages.of_fleet(history.changes(judged(table, Undescribed("s")), drift.latest(updated)))
+        section = pages.of_fleet(changes_of_records(updated))
         (changes,) = [block for block in section.blocks if isinstance(block, Table)]
         assert len(section.documents) == len(changes.rows) == 2
         assert "firmware.version 2.4 -> 2.6" in changes.rows[0][-1]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from test_verdict import rates, system_of
 
+from firsttouch.judge import history
 from firsttouch.judge.judging import judge, judged, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import samples_table
@@ -485,8 +486,13 @@ class TestUpdates:
         assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
         if sessions == 12:
             (note,) = findings.notes()
-            period = "2026-02-23 to 2026-03-09" if waves > 1 else "2026-02-23"
-            assert note.startswith(f"an update: 12 of 12 hosts lost 5.1 % together, {period} (n[0-11]; all ")
+            period = f"2026-02-16 to 2026-{'03-09' if waves > 1 else '02-23'}"
+            assert note == (
+                f"changed together: 12 of 12 hosts lost 5.1 %, {period} "
+                "(n[0-11]; all memory, bandwidth and 5 more; no recorded setting changed)"
+            )
+            (change,) = history.changes(findings)
+            assert (change.when, change.part) == (period, "all memory, bandwidth")
 
     @pytest.mark.parametrize(("loss", "bank"), [(0.12, 0), (0.5, None)])
     def test_faults_of_the_same_week_are_no_update(self, loss, bank):
@@ -503,7 +509,7 @@ class TestUpdates:
     def test_an_update_that_makes_all_faster_is_a_line(self):
         findings = findings_of(weeks(10, update(-0.05, 6)))
         assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
-        assert re.match(r"an update: 12 of 12 hosts gained [45]\.\d % together", findings.notes()[0])
+        assert re.match(r"changed together: 12 of 12 hosts gained [45]\.\d %", findings.notes()[0])
 
 
 BOARD = {"board": "a", "interfaces": "1 2"}

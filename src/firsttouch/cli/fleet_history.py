@@ -53,12 +53,14 @@ def run(args: argparse.Namespace) -> int:
             raise gathered.nothing()
         if args.host and args.host not in samples.hosts:
             raise BadInput(f"no record of host '{args.host}'{did_you_mean(args.host, samples.hosts)}")
-        configurations = gathered.configurations()
-        fleets = [judged(table, Undescribed(name)) for name, table in samples.by_system().items()]
+        fleets = [
+            judged(table, Undescribed(name), configurations=gathered.configurations)
+            for name, table in samples.by_system().items()
+        ]
         parts = sorted({each.series.title for f in fleets for each in f.fleet.series})
         if args.part and not any(args.part in title for title in parts):
             raise BadInput(f"no record of a part with '{args.part}': there are {first_of(parts, _NAMED)}")
-        listed = [c for fleet in fleets for c in changes(fleet, configurations)]
+        listed = [c for fleet in fleets for c in changes(fleet)]
     elif args.part:
         raise BadInput("--part chooses changes of records: give the records, or a store of them")
     listed = [

@@ -4,7 +4,8 @@
 The sessions of each part are divided into stretches by the change detector of verdicts
 (:func:`firsttouch.judge.levels.stretches`). A change needs three sessions on both sides, so one or two disturbed
 sessions are not a change. Chance makes any of the listed changes with a probability of at most
-:data:`firsttouch.judge.constants.CHANGE_TAIL`. Hosts that change together are one change.
+:data:`firsttouch.judge.constants.CHANGE_TAIL`. Hosts that change together are one change. Changes that a verdict
+leaves out because many hosts have them (updates) are merged and named in the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,17 +21,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
+from firsttouch.host.host_lists import fold
 from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
-from firsttouch.judge.drift import Configuration, changed_settings
+from firsttouch.judge.drift import changed_settings
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.levels import Sessions
 from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.statistics import chance_of_change
-from firsttouch.records.groups import group_medians
+from firsttouch.judge.verdict import natural
+from firsttouch.records.groups import Ints, group_medians
 from firsttouch.records.parts import Series
-from firsttouch.records.samples_table import SamplesTable
-from firsttouch.units import day, iso
+from firsttouch.units import day, iso, percent, text_range
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,9 +47,8 @@ class Change(Struct, frozen=True):
     """A change of one *part* (with its kind of metrics) of *hosts*: of more than one if they changed together.
 
     It happened after one session and before a later one: *after*, *before* (ms since 1970). *change* is the
-    relative one of the part's values, *strength* the same in standard deviations. *others* are the parts that
-    changed at the same time in the same direction. *of* counts the hosts that have the part. *causes* are changes
-    of configuration shortly before, as text.
+    relative one of the part's values. *others* are the parts that changed at the same time in the same direction.
+    *of* counts the hosts that have the part. *causes* are changes of settings shortly before, as text.
     """
 
     system: str
@@ -58,15 +59,13 @@ class Change(Struct, frozen=True):
     before: int
     change: float
     worse: bool
-    strength: float
     others: Sequence[str] = ()
     causes: Sequence[str] = ()
 
     @property
     def when(self) -> str:
         """The days (UTC) between which it happened, or the day."""
-        first, last = day(self.after), day(self.before)
-        return last if first == last else f"{first} to {last}"
+        return text_range(day(self.after), day(self.before))
 
     @property
     def who(self) -> str:
@@ -77,6 +76,14 @@ class Change(Struct, frozen=True):
     def parts(self) -> str:
         """The part, and how many others changed with it."""
         return self.part + (f" and {len(self.others)} more" if self.others else "")
+
+    def text(self) -> str:
+        """Return the change of several hosts as one line."""
+        details = [fold(self.hosts), self.parts, *(self.causes or ["no recorded setting changed"])]
+        return (
+            f"{'an update' if self.causes else 'changed together'}: {self.who} "
+            f"{'lost' if self.worse else 'gained'} {percent(abs(self.change))}, {self.when} ({'; '.join(details)})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON."""
@@ -91,32 +98,38 @@ class Change(Struct, frozen=True):
 # The changes of each part
 
 
-def changes(findings: Findings, configurations: Mapping[str, Configuration] | None = None) -> list[Change]:
-    """Return the changes of the parts of all hosts: changes of many hosts first, then the newest first.
+def changes(findings: Findings) -> list[Change]:
+    """Return the changes of the parts of all hosts: changes of many hosts first, then the newest first."""
+    sessions = findings.fleet.sessions
+    tests = len(findings.fleet.series) * len(findings.samples.hosts)
+    listed: list[tuple[Series, Change]] = []
+    for judged in findings.fleet.series:
+        if all(findings.samples.cases[number].better == "neither" for number in judged.series.cases):
+            continue
+        for steps in _together_or_sure(_steps(judged, sessions), sessions, tests):
+            column = {name: steps[name].to_numpy() for name in steps.columns}
+            times = sessions.time[column["last"]].min(), sessions.time[column["first"]].max()
+            size, of = float(np.median(column["size"])), int(column["of"][0])
+            listed.append(_change(findings, judged.series, np.unique(column["host"]), of, size, *times))
+    return _merged(findings, listed)
 
-    *configurations* are the newest ones of hosts, with their changes.
-    """
-    fleet, samples = findings.fleet, findings.samples
-    if fleet is None:
-        return []
-    tests = len(fleet.series) * len(samples.hosts)
-    listed: list[Change] = []
-    for judged in fleet.series:
-        cases = [samples.cases[number] for number in judged.series.cases]
-        if any(case.better != "neither" for case in cases):
-            for steps in _together_or_sure(_steps(judged, fleet.sessions), fleet.sessions, tests):
-                listed.append(_change(samples, fleet.sessions, judged.series, steps))
-    listed = sorted(_of_parts(listed), key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))
-    if not configurations:
-        return listed
-    return [replace(c, causes=changed_settings(configurations, c.hosts, c.after, c.before)) for c in listed]
+
+def updates(findings: Findings) -> list[Change]:
+    """Return the changes of many hosts that the verdicts leave out."""
+    listed = []
+    for judged in findings.fleet.series:
+        of = int(np.count_nonzero(np.isfinite(judged.level)))
+        for update in judged.prepared.updates:
+            times = update.after, update.before
+            listed.append(_change(findings, judged.series, update.hosts, of, update.change, *times))
+    return _merged(findings, listed)
 
 
 def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
     """Return the changes between the stretches of the sessions of each ``host``, a row each.
 
-    It happened between the sessions ``last`` and ``first``. ``size`` is the loss, ``strength`` it in standard
-    deviations, ``chance`` the probability that chance makes it, ``of`` the number of hosts that have the part.
+    It happened between the sessions ``last`` and ``first``. ``size`` is the loss, ``chance`` the probability that
+    chance makes it, ``of`` the number of hosts that have the part.
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
@@ -137,66 +150,70 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
         "host": of_host[place],
         "last": measured[starts[place] - 1],
         "first": measured[starts[place]],
-        **{"size": size, "strength": strength, "chance": chance},
+        **{"size": size, "chance": chance},
     }
     return pl.DataFrame(columns).filter(kept).with_columns(of=int(np.count_nonzero(is_first)))
 
 
 def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> Iterator[pl.DataFrame]:
     """Yield the changes that hosts have together, and each that one host certainly has."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    steps = steps.with_row_index()
-    together: list[int] = []
-    for sign in (1, -1):
-        of_sign = steps.filter(pl.col("size").sign() == sign)
-        for wave in questions.waves(sessions.time[of_sign["first"].to_numpy()], sessions.interval):
-            # A host that changed by far more has a separate change.
-            near = of_sign[wave].filter(pl.col("size").abs() < 2 * pl.col("size").median().abs())
-            if near["host"].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):
-                together += near["index"].to_list()
-                yield near
-    sure = steps.filter(~pl.col("index").is_in(together), pl.col("chance") * tests <= CHANGE_TAIL)
-    yield from sure.iter_slices(1)
+    sizes, is_together = steps["size"].to_numpy(), np.zeros(len(steps), dtype=np.bool_)
+    for wave in questions.waves(sessions.time[steps["first"].to_numpy()], sizes, sessions.interval):
+        # A host that changed by far more has a separate change.
+        near = wave[np.abs(sizes[wave]) < 2 * np.abs(np.median(sizes[wave]))]
+        if steps["host"][near].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):
+            is_together[near] = True
+            yield steps[near]
+    is_sure = ~is_together & (steps["chance"].to_numpy() * tests <= CHANGE_TAIL)
+    yield from steps.filter(is_sure).iter_slices(1)
 
 
-def _change(samples: SamplesTable, sessions: Sessions, part: Series, steps: pl.DataFrame) -> Change:
-    """Return the change of some hosts."""
-    column = {name: steps[name].to_numpy() for name in steps.columns}
-    case, size = samples.cases[part.cases[0]], float(np.median(column["size"]))
-    return Change(
-        system=case.system,
-        part=part.title,
-        hosts=tuple(sorted(samples.hosts[h] for h in np.unique(column["host"]).tolist())),
-        of=int(column["of"][0]),
-        after=int(sessions.time[column["last"]].min()),
-        before=int(sessions.time[column["first"]].max()),
-        change=math.expm1(case.loss_sign * size),
-        worse=size > 0,
-        strength=float(np.median(column["strength"])) * len(steps) ** 0.5,
+def _change(  # noqa: PLR0917
+    findings: Findings, series: Series, hosts: Ints, of: int, size: float, after: int, before: int
+) -> tuple[Series, Change]:
+    """Return the change of some hosts (numbers) by *size* (a loss)."""
+    case = findings.samples.cases[series.cases[0]]
+    names = [findings.samples.hosts[host] for host in hosts.tolist()]
+    times = int(after), int(before)
+    return series, Change(
+        case.system, series.title, names, of, *times, math.expm1(case.loss_sign * size), worse=size > 0
     )
 
 
-def _of_parts(listed: Iterable[Change]) -> list[Change]:
-    """Return one change, the surest, for all parts that changed equally on the same hosts at the same time.
+def _naming_order(item: tuple[Series, Change]) -> tuple[bool, float]:
+    """Return a key that sorts changes of many hosts first, then the part that names a change best.
 
-    A change of a single host that is smaller than an update that includes it belongs to the update.
+    It changed most. All parts of a name together change as much as each of them, or only one did. A link
+    changes as much as the memory that it ends at.
     """
-    events: dict[tuple[str, bool], list[tuple[Change, list[str]]]] = defaultdict(list)
-    for change in sorted(listed, key=lambda c: (len(c.hosts) == 1, -c.strength)):
+    series, change = item
+    weight = (4 / 3 if series.is_together else 1.0) / (1.3 if series.part.name == "link" else 1.0)
+    return len(change.hosts) == 1, -abs(math.log1p(change.change)) * weight
+
+
+def _merged(findings: Findings, listed: Iterable[tuple[Series, Change]]) -> list[Change]:
+    """Return one change for all parts that changed in one direction on the same hosts at the same time.
+
+    A change of a single host that is smaller than an update that includes it belongs to the update. The settings
+    that changed shortly before are its causes.
+    """
+    events: dict[tuple[str, bool], list[tuple[Change, set[str], list[str]]]] = defaultdict(list)
+    for _, change in sorted(listed, key=_naming_order):
         hosts = {*change.hosts}
         keys = dict.fromkeys([(change.hosts[0] if len(hosts) == 1 else "", change.worse), ("", change.worse)])
-        for first, others in itertools.chain.from_iterable(events[key] for key in keys):
-            common, most = len(hosts.intersection(first.hosts)), max(len(hosts), len(first.hosts))
+        for first, of_first, parts in itertools.chain.from_iterable(events[key] for key in keys):
+            common, most = len(hosts & of_first), max(len(hosts), len(of_first))
             is_within = common == len(hosts) and abs(change.change) < abs(first.change)
             is_at_once = change.after <= first.before and first.after <= change.before
             if is_at_once and (2 * common >= most or is_within):
-                others.append(change.part)
+                of_first.update(hosts)
+                parts.append(change.part)
                 break
         else:
-            events[next(iter(keys))].append((change, []))
-    return [
-        replace(first, others=tuple(dict.fromkeys(p for p in others if p != first.part)))
-        for of_hosts in events.values()
-        for first, others in of_hosts
-    ]
+            events[next(iter(keys))].append((change, hosts, []))
+    merged = []
+    for first, of_first, parts in itertools.chain.from_iterable(events.values()):
+        causes = changed_settings(findings.newest_configurations, first.hosts, first.after, first.before)
+        others = tuple(dict.fromkeys(part for part in parts if part != first.part))
+        merged.append(replace(first, hosts=sorted(of_first, key=natural), others=others, causes=causes))
+    return sorted(merged, key=lambda c: (len(c.hosts) == 1, -c.before, -abs(c.change)))

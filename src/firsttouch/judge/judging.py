@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
 
-from firsttouch.host.host_lists import fold
-from firsttouch.judge import event_limits, expectation
+from firsttouch.judge import event_limits, expectation, history
 from firsttouch.judge.constants import (
     FAIL_TAIL,
     FEWEST_HOSTS,
@@ -28,7 +27,7 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_NOISE,
 )
-from firsttouch.judge.drift import Configuration, changed_settings, latest
+from firsttouch.judge.drift import Configuration, latest
 from firsttouch.judge.findings import (
     FAIL,
     FLEET,
@@ -41,18 +40,17 @@ from firsttouch.judge.findings import (
     Findings,
 )
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
-from firsttouch.judge.questions import Update
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
 from firsttouch.judge.verdict import ORDER, SUSPECTED, Divided, HostVerdict, PartFinding, natural
 from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.groups import Bools, Floats, group_medians, group_sums
-from firsttouch.records.parts import Series, kind_of, part_of
+from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
-from firsttouch.units import Better, day, text_range
+from firsttouch.units import Better, day
 
 if TYPE_CHECKING:
     from firsttouch.systems.definition import System, Undescribed
@@ -232,7 +230,7 @@ class _Judging:
         if not self._is_fleet and not (findings.by != NONE).any():
             findings.blind.clear()  # no group was judged
         findings.divided.extend(_divided(fleet, self._samples))
-        findings.updates.extend(_updates(fleet, findings))
+        findings.updates.extend(change.text() for change in history.updates(findings))
 
     def _count_now(self, number: int, judged: Judged) -> None:
         """Mark the repetitions to use: the ones of sessions since the last change, calm ones if there are any."""
@@ -458,34 +456,6 @@ def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
         Divided(better, worse, [title for _, title in sorted(parts, reverse=True)], max(parts)[0])
         for (better, worse), parts in sorted(pairs.items(), key=lambda item: -len(item[1]))
     ]
-
-
-def _updates(fleet: Fleet, findings: Findings) -> Iterator[str]:
-    """Yield a line for each update: losses of many parts of the same hosts at the same time are one update."""
-    samples, time, around = findings.samples, fleet.sessions.time, fleet.sessions.interval
-    changed = [(update, judged.series) for judged in fleet.series for update in judged.prepared.updates]
-    events: list[tuple[Update, Series, set[int], list[Series]]] = []
-    for update, series in sorted(changed, key=lambda c: (not c[1].is_together, -abs(c[0].change))):
-        hosts = set(update.hosts.tolist())
-        for first, _, of_first, others in events:
-            is_at_once = max(time[[first.begin, update.begin]]) <= min(time[[first.end, update.end]]) + around
-            if is_at_once and 2 * len(hosts & of_first) >= min(len(hosts), len(of_first)):
-                others.append(series)
-                of_first.update(hosts)
-                break
-        else:
-            events.append((update, series, hosts, []))
-    for update, series, hosts, others in events:
-        begin, end = (int(time[session]) for session in (update.begin, update.end))
-        names = sorted(samples.hosts[host] for host in hosts)
-        settings = changed_settings(findings.newest_configurations, names, begin - int(around), end)
-        details = [fold(names), series.title + (f" and {len(others)} more" if others else ""), *settings]
-        yield (
-            f"an update: {len(hosts)} of {len(samples.hosts)} hosts "
-            f"{'lost' if update.change > 0 else 'gained'} "
-            f"{100 * abs(as_fraction(update.change)):.1f} % together, {text_range(day(begin), day(end))} "
-            f"({'; '.join(details)})"
-        )
 
 
 def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:

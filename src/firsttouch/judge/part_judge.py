@@ -273,18 +273,17 @@ def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Se
     """Return the prepared levels without updates of a few places: an update changes most *others*, too."""
     kept = []
     for update in prepared.updates:
-        times = sessions.time[[update.begin, update.end]]
-        shares = [_share_of(update, other, times, sessions) for other in others]
+        shares = [_share_of(update, other, sessions) for other in others]
         if not shares or float(np.median(shares)) > 0.5:
             kept.append(update)
     return replace(prepared, updates=kept)
 
 
-def _share_of(update: Update, other: Prepared, times: Ints, sessions: Sessions) -> float:
+def _share_of(update: Update, other: Prepared, sessions: Sessions) -> float:
     """Return the share of the hosts of an update whose *other* part changed in the same direction at the time."""
     hosts, timeline = update.hosts, other.timeline
     begins = sessions.time[np.maximum(timeline.begin[hosts], 0)]
-    is_near = (begins >= times[0] - sessions.interval) & (begins <= times[1] + sessions.interval)
+    is_near = (begins >= update.after) & (begins <= update.before + sessions.interval)
     is_alike = np.nan_to_num(other.changes[hosts]) * np.sign(update.change) > abs(update.change) / 4
     return float(np.mean(is_near & is_alike))
 
@@ -400,8 +399,8 @@ def _awaiting(  # noqa: PLR0917
             usual = float(np.median(change[is_bad]))
             common.append(usual)
             hosts = np.flatnonzero(is_bad & (change < 2 * usual))
-            first, last = int(newest[hosts].min()), int(newest[hosts].max())
-            latest = Update(hosts, usual, float(change[hosts].std()), first, last)
+            times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
+            latest = Update(hosts, usual, float(change[hosts].std()), *map(int, times))
         beyond = change - max(common)
         is_bad &= beyond > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]

@@ -8,7 +8,7 @@ limit beyond which chance and nature do not explain it, and the smallest loss th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -164,19 +164,26 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
 
 
 class Update(Struct, frozen=True):
-    """Hosts (numbers) whose level changed together by *change* (a loss), from session *begin* to *end*."""
+    """Hosts (numbers) whose level changed together by *change* (a loss).
+
+    It happened after one time and before a later one: *after*, *before* (ms since 1970).
+    """
 
     hosts: Ints
     change: float
     deviation: float
-    begin: int
-    end: int
+    after: int
+    before: int
 
 
-def waves(times: Ints, interval: float) -> list[Ints]:
-    """Return the numbers of some *times*, in order, divided where no session followed for 1.6 *interval*."""
-    order = np.argsort(times, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(times[order]) > 1.6 * interval) + 1) if len(order) else []
+def waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
+    """Yield the places of changes in one direction without a pause of 1.6 *interval*, of a few hosts or more."""
+    for sign in (1.0, -1.0):
+        places = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
+        places = places[np.argsort(times[places], kind="stable")]
+        for wave in np.split(places, np.flatnonzero(np.diff(times[places]) > 1.6 * interval) + 1):
+            if len(wave) >= UPDATED_HOSTS:
+                yield wave
 
 
 def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
@@ -189,28 +196,22 @@ def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Up
     result = []
     measured = np.flatnonzero(np.isfinite(timeline.level))
     usual = float(np.median((timeline.level - np.nan_to_num(changes))[measured])) if len(measured) else 0.0
-    for sign in (1.0, -1.0):
-        changed = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
-        if len(changed) < UPDATED_HOSTS:
+    for members in waves(sessions.time[timeline.begin], changes, sessions.interval):
+        sizes = changes[members]
+        middle = float(np.median(sizes))
+        near = sizes[np.abs(sizes) < 2 * abs(middle)]
+        noise = float(np.median(timeline.noise[members])) * 0.8
+        typical = float(np.median(np.abs(sizes - middle))) / NORMAL_MEDIAN
+        deviation = max(float(near.std()), typical)
+        is_equal = typical <= max(noise, 0.15 * abs(middle))
+        if len(members) < UPDATED_SHARE * (1 if is_equal else 2) * len(measured):
             continue
-        for wave in waves(sessions.time[timeline.begin[changed]], sessions.interval):
-            members = changed[wave]
-            sizes = changes[members]
-            middle = float(np.median(sizes))
-            near = sizes[np.abs(sizes) < 2 * abs(middle)]
-            noise = float(np.median(timeline.noise[members])) * 0.8
-            typical = float(np.median(np.abs(sizes - middle))) / NORMAL_MEDIAN
-            deviation = max(float(near.std()), typical)
-            is_equal = typical <= max(noise, 0.15 * abs(middle))
-            share = UPDATED_SHARE if is_equal else 2 * UPDATED_SHARE
-            if len(members) < max(UPDATED_HOSTS, share * len(measured)):
-                continue
-            before = float(np.median(timeline.level[members] - sizes))
-            # An update does not take a fifth from some hosts and leave the others unchanged.
-            is_fault = middle > as_logarithm(PASS_SIGHT) and len(members) <= MOST_BAD * len(measured)
-            if abs(before - usual) < abs(middle) / 2 and not is_fault:
-                begin, end = (int(timeline.begin[members[i]]) for i in (0, -1))
-                result.append(Update(members, middle, deviation, begin, end))
+        before = float(np.median(timeline.level[members] - sizes))
+        # An update does not take a fifth from some hosts and leave the others unchanged.
+        is_fault = middle > as_logarithm(PASS_SIGHT) and len(members) <= MOST_BAD * len(measured)
+        if abs(before - usual) < abs(middle) / 2 and not is_fault:
+            times = sessions.time[timeline.before[members]].min(), sessions.time[timeline.begin[members]].max()
+            result.append(Update(members, middle, deviation, *map(int, times)))
     return result
 
 

@@ -111,8 +111,7 @@ def report_of(
     if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
         return _of_few(gathered, samples, described, topology_xml), gathered
     fleets = _judged(samples, described, gathered)
-    configurations = gathered.configurations()
-    histories = {f.system.name: changes(f, configurations) for f in fleets}
+    histories = {f.system.name: changes(f) for f in fleets}
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None))
 
     def write(out: Path) -> FleetSummary:
@@ -126,7 +125,7 @@ def report_of(
             pages_of=pages,
             guided=guided,
             histories=histories,
-            configurations=configurations,
+            configurations=gathered.configurations(),
             dated_ahead=gathered.dated_ahead,
         )
 
@@ -189,7 +188,7 @@ def _of_few(
             common_losses[described.name] = fleet.common_loss
         else:
             alone += verdicts_of
-    listed = [change for fleet in fleets for change in changes(fleet, gathered.configurations())]
+    listed = [change for fleet in fleets for change in changes(fleet)]
 
     return partial(
         report_pages.build,
