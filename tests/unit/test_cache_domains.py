@@ -125,20 +125,14 @@ def test_the_example_of_four_caches():
     assert placed(plan(without).scenario("4x3-bound")) == [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]
 
 
-SOUND = [
-    *(pytest.param(topologies.made_up, shape, id=f"made-up {shape}") for shape in topologies.SHAPES),
-    *(pytest.param(topologies.of_corpus, shape, id=f"corpus {shape}") for shape in topologies.SHAPES),
-]
-
-
-@pytest.mark.parametrize(("source", "shape"), SOUND)
+@pytest.mark.parametrize("source", [topologies.made_up, topologies.of_corpus])
+@pytest.mark.parametrize("shape", topologies.SHAPES)
 def test_instances_in_a_node_cross_no_cache_if_they_need_not(source, shape):
     host = parse_xml(source(shape))
     rank = Layout(host, None)._rank
     for scenario in plan(host, policies="usual").scenarios:
-        by_node = Counter()
-        for placement in scenario.placements:
-            by_node.update(n for n in host.cpu_nodes if {*placement.pus} <= {*host.usable_pus(n)})
+        nodes = (n for p in scenario.placements for n in host.cpu_nodes if {*p.pus} <= {*host.usable_pus(n)})
+        by_node = Counter(nodes)
         if scenario.instances == 1 or by_node.total() < scenario.instances or not host.domains:
             continue
         for node, parts in by_node.items():
@@ -150,6 +144,18 @@ def test_instances_in_a_node_cross_no_cache_if_they_need_not(source, shape):
             inside = [p.pus for p in scenario.placements if {*p.pus} <= {*usable}]
             borders, _ = measure(host.domains, inside)
             assert (borders == 0) == (sum(rooms) >= parts)
+
+
+SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@given(st.lists(SIZES, min_size=1, max_size=2), st.integers(2, 4), st.integers(1, 4))
+def test_instances_with_caches_of_their_own_cross_none_if_they_need_not(nodes, instances, threads):
+    sizes = [*itertools.chain(*nodes)]
+    host = machine(*map(sum, nodes), caches=sizes)
+    assume(host.domains and sum(size >= threads for size in sizes) >= instances)
+    shares = Layout(host, None).caches(instances, threads)
+    assert measure(host.domains, [share.pus for share in shares]) == (0, 0)
 
 
 @pytest.mark.parametrize("shape", topologies.SHAPES)

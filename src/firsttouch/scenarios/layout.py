@@ -121,14 +121,18 @@ class Layout:
         total = sum(map(len, self.domains.values()))
         if total == len(self.pus):
             raise CannotHere("no NUMA node of this host has several last-level caches")
-        fits = (g for g in range(total, 0, -1) if sum(len(d) // g for d in self.domains.values()) >= instances)
+        # Smaller caches stay idle if enough are left without them: then no instance crosses a border.
+        least, core = threads or 1, self._core
+        large = {n: [d for d in ds if len({core[p] for p in d}) >= least] for n, ds in self.domains.items()}
+        owned = large if sum(map(len, large.values())) >= instances else self.domains
+        fits = (g for g in range(total, 0, -1) if sum(len(d) // g for d in owned.values()) >= instances)
         if not (each := next(fits, 0)):
             raise CannotHere(f"{instances} instances need a last-level cache each, and {total} may be used")
-        turns = [(turn, n) for n, domains in self.domains.items() for turn in range(len(domains) // each)]
+        turns = [(turn, n) for n, domains in owned.items() for turn in range(len(domains) // each)]
         groups = []
         for node, count in sorted(Counter(n for _, n in sorted(turns)[:instances]).items()):
-            largest = sorted(self.domains[node], key=len, reverse=True)[: count * each]
-            kept = [domain for domain in self.domains[node] if domain in largest][: count * each]
+            largest = sorted(owned[node], key=len, reverse=True)[: count * each]
+            kept = [domain for domain in owned[node] if domain in largest][: count * each]
             groups += [(node, kept[i * each : (i + 1) * each]) for i in range(count)]
         all_pus = [[pu for domain in group for pu in domain] for _, group in groups]
         room = min(len({self._core[pu] for pu in pus} if whole_cores else pus) for pus in all_pus)
