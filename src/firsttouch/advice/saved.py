@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saved advice: which scenario was recommended for a program on hosts like this one, and when it applies again.
 
-Each advice is one JSON file in :func:`firsttouch.paths.advice`. Its name is a hash of the :class:`Key`, so that an
-advice for the same case replaces it.
+Each advice is one JSON file in :func:`firsttouch.paths.advice`. Its name is a checksum of the :class:`Key`, so
+that an advice for the same case replaces it.
 """
 
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import math
 import re
 import shlex
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ class Key(Struct, frozen=True):
     def id(self) -> str:
         """The name of the advice's file without its suffix."""
         text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"{zlib.crc32(text.encode()):08x}"  # hashlib loads OpenSSL
 
 
 def describe_host(host: Topology) -> str:
@@ -100,8 +100,8 @@ def _about(memory_bytes: int) -> int:
 
 def of_program(host: Topology, words: Sequence[str], threads: int) -> Key:
     """Return the key of any program, called by *words*."""
-    own = [_without_data(word) for word in words[1:]]
-    return Key(describe_host(host), Path(words[0]).name, threads, tuple(word for word in own if word))
+    own = filter(None, map(_without_data, words[1:]))
+    return Key(describe_host(host), Path(words[0]).name, threads, tuple(own))
 
 
 def _without_data(word: str) -> str:
@@ -235,10 +235,11 @@ def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
     """Return the advice for *key*, or None; a file that is not advice is reported through *say*."""
     file = _file(key.id)
     try:
-        return _read(file) if file.exists() else None
+        advice = _read(file) if file.exists() else None
     except BadInput as error:
         say(f"saved advice is ignored: {error}")
         return None
+    return advice if advice and advice.key == key else None  # two keys may have one checksum
 
 
 def advised_scenario(

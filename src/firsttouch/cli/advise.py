@@ -28,7 +28,7 @@ EXAMPLES = """\
   firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
   firsttouch advise --repetitions 5 -- ./program --its-option
   firsttouch advise --list                    the saved advice, and whether it applies here
-  firsttouch advise --forget 0c8f2d11a9b3
+  firsttouch advise --forget 0c8f2d11
 
 Trials take parts of the reads. Together they cost at most the budget: a part of the whole run that is predicted
 for the recommended scenario, including the loading of the index. The advice is saved, and `firsttouch run --

@@ -76,10 +76,9 @@ def wrapped(text: str, indent: int) -> str:
     width = columns()
     if width is None:
         return text
-    wrapper = textwrap.TextWrapper(
-        width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    return textwrap.fill(
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
-    return wrapper.fill(text)
 
 
 def tabular(rows: Sequence[Sequence[object]], header: Sequence[str], form: str = "simple") -> str:

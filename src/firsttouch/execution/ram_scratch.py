@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.execution import ram_store
 from firsttouch.host.available_memory import available_bytes
 
 #: The default size as a part of the free memory.
@@ -42,12 +41,6 @@ class RamScratch(Struct, frozen=True):
         return {"numa_nodes": list(self.numa_nodes), "size_bytes": self.size_bytes, "policy": self.policy}
 
 
-def usual_size(numa_nodes: Iterable[int]) -> int:
-    """Return the default size (bytes) of a scratch on *numa_nodes*: half of the free memory there."""
-    amounts = [sum(map(ram_store.room, numa_nodes)), available_bytes()]
-    return int(_SHARE * min(amount for amount in amounts if amount is not None))
-
-
 @contextlib.contextmanager
 def ram_scratch(numa_nodes: Iterable[int], *, size_bytes: int | None = None) -> Iterator[RamScratch]:
     """Hold a scratch folder in memory of *size_bytes* (default: half of the free memory of the nodes).
@@ -55,12 +48,16 @@ def ram_scratch(numa_nodes: Iterable[int], *, size_bytes: int | None = None) -> 
     Pages lie on the one of *numa_nodes* that is nearest to the program that writes them. Raises CannotHere if
     there is too little memory.
     """
+    from firsttouch.execution import ram_store  # noqa: PLC0415 - most runs have no scratch in memory
+
     nodes = tuple(sorted(set(numa_nodes)))
-    size = usual_size(nodes) if size_bytes is None else size_bytes
-    if size_bytes is None and size < _LEAST:
-        raise CannotHere("too little memory is free for a scratch in memory: leave --scratch ram out")
-    with ram_store.hold(nodes, size, huge=False) as store:
-        yield RamScratch(store.folder, nodes, size, store.policy())
+    if size_bytes is None:
+        amounts = [sum(map(ram_store.room, nodes)), available_bytes()]
+        size_bytes = int(_SHARE * min(amount for amount in amounts if amount is not None))
+        if size_bytes < _LEAST:
+            raise CannotHere("too little memory is free for a scratch in memory: leave --scratch ram out")
+    with ram_store.hold(nodes, size_bytes, huge=False) as store:
+        yield RamScratch(store.folder, nodes, size_bytes, store.policy())
 
 
 @contextlib.contextmanager

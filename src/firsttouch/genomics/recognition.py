@@ -7,6 +7,7 @@ and parsing all takes longer than the rest of a short run.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The end of a program's name that is its version, as of bwa-0.7.17.
 _VERSION = re.compile(r"[-_.]v?\d[\w.-]*$")
+#: The words between the quotes of a file.
+_quoted = functools.cache(lambda file: frozenset(re.split("[\"']", documents.read_text(file))))
 #: More words than begin any aligner's command.
 _BEGINNING = 8
 
@@ -57,11 +60,9 @@ def undivided_because(words: Sequence[str]) -> str:
             command = f"{shlex.join(words[number : number + 2])} ..."
             return f"{words[0]} runs one process of `{command}`: `firsttouch run -- {command}` divides its reads"
     begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]
+    names = {_unversioned(words[0]), _unversioned(called)}
     for program, *others in begins:
-        if (
-            program in {_unversioned(words[0]), _unversioned(called)}
-            and list(words[1 : 1 + len(others)]) == others
-        ):
+        if program in names and list(words[1 : 1 + len(others)]) == others:
             return f"{words[0]} runs as one process; under the name {program}, its reads would be divided"
     return ""
 
@@ -73,16 +74,14 @@ def _with_names(words: Sequence[str]) -> tuple[list[Aligner], BadInput | None]:
     error: BadInput | None = None
     for name, file in paths.data_files("aligners", ".toml").items():
         try:
-            if names.isdisjoint(re.split("[\"']", documents.read_text(file))):
+            if names.isdisjoint(_quoted(file)):
                 continue
             from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - most commands need no aligner
 
-            candidate = aligner(name)
+            if (candidate := aligner(name)).command and candidate.command_of == name:
+                candidates.append(candidate)
         except BadInput as reason:
             error = error or reason
-            continue
-        if candidate.command and candidate.command_of == name:
-            candidates.append(candidate)
     return candidates, error
 
 
