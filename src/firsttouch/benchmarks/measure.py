@@ -335,7 +335,9 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
         say(f"theoretical bandwidth unknown: {theoretical.reason}")
         return
     packages = len({pu.package for pu in host.pus}) or 1
-    banks = sum(1 for node in host.numa_nodes if node.memory_bytes)
+    # The modules of banks without PUs, such as CXL's, are not among the channels of a package.
+    nodes = {pu.numa_node for pu in host.pus}
+    banks = sum(1 for node in host.numa_nodes if node.memory_bytes and node.index in nodes)
     modules = {
         "channels": theoretical.channels,
         "transfer_rate": theoretical.transfer_rate,
