@@ -15,13 +15,12 @@ from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import fold, unfold
 from firsttouch.judge import baseline, processor_shares
 from firsttouch.judge.constants import DOUBTFUL_LOSS, FEWEST_HOSTS
-from firsttouch.judge.judging import judged
 from firsttouch.records import atomic_files
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.report import inputs
 from firsttouch.systems import definition as systems
 from firsttouch.systems import processors
-from firsttouch.systems.definition import Undescribed, load
+from firsttouch.systems.definition import load
 
 EXAMPLES = f"""\
   firsttouch baseline --system amd-opteron reports/out/campaigns/validate-77
@@ -100,7 +99,7 @@ def _learn_processor(args: argparse.Namespace) -> int:
     given.print_ahead()
     given.refuse_unread()
     table = table if args.hosts is None else _of_hosts(table, args.hosts)
-    fleets = [judged(samples, Undescribed(name)) for name, samples in table.by_system().items()]
+    fleets = table.by_system().values()
     learned, left_out = processor_shares.learnt(fleets, given.configurations(), loss=args.loss)
     name = re.sub(r"[^a-z0-9]+", "-", learned.family.description.lower()).strip("-")
     out = args.output or str(paths.config() / "processors" / f"{name}.toml")

@@ -7,7 +7,7 @@ import datetime
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -19,8 +19,9 @@ from firsttouch.host.configuration import MODULE
 from firsttouch.judge import expectation, questions
 from firsttouch.judge.constants import FEWEST_HOSTS, PRIOR_FREEDOM, PRIOR_SPREAD, SHARE_TOLERANCES
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.findings import Findings
 from firsttouch.judge.statistics import as_fraction, as_logarithm
+from firsttouch.records.groups import group_medians, group_sums
+from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems import processors
 from firsttouch.systems.processors import Family, Model, PackageMemory, ReadShare
 from firsttouch.units import percent
@@ -37,7 +38,7 @@ class LearntProcessor(Struct, frozen=True):
 
 
 def learnt(
-    fleets: Sequence[Findings], configurations: Mapping[str, Configuration], *, loss: float
+    fleets: Iterable[SamplesTable], configurations: Mapping[str, Configuration], *, loss: float
 ) -> tuple[LearntProcessor, dict[str, str]]:
     """Return the share that reads reach on the processor of hosts, and why some of them were left out.
 
@@ -46,10 +47,15 @@ def learnt(
     """
     shares: dict[str, float] = {}
     left_out: dict[str, str] = {}
-    for findings in fleets:
-        for number, host in enumerate(findings.samples.hosts):
+    for samples in fleets:
+        # What other processes disturbed teaches nothing.
+        kept = samples.valid & (samples.value > 0) & ~samples.is_busy(slice(0, len(samples.value)))
+        counts = group_sums(kept, samples.begins)
+        medians = np.full(len(counts), np.nan)
+        medians[counts > 0] = group_medians(samples.value[kept], counts[counts > 0])
+        for number, host in enumerate(samples.hosts):
             settings = configurations[host].settings if host in configurations else {}
-            expected = expectation.of_host(findings.samples, findings.value, number, None, settings)
+            expected = expectation.of_host(samples, medians, number, None, settings)
             of_banks = [e for e in expected if e.theory > 0]
             stated = next((e for e in expected if e.answer == "low" and e not in of_banks), None)
             if of_banks and stated is None and settings.get("cpu.model"):
