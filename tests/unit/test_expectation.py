@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from test_verdict import system_of
 
 from firsttouch import paths
+from firsttouch.benchmarks import measure
 from firsttouch.cli import main
 from firsttouch.fleet.measuring import CheckJudge
+from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import explain, judged
@@ -22,8 +24,9 @@ from firsttouch.judge.verdict import answer, deciding
 from firsttouch.records import samples_table, schema
 from firsttouch.records.schema import BUSY, Record
 from firsttouch.report.writing import write_report
-from firsttouch.systems import processors
+from firsttouch.systems import processors, theoretical_bandwidth
 from firsttouch.systems.definition import Undescribed, available, load
+from firsttouch.systems.theoretical_bandwidth import Theoretical
 
 MILAN = "AMD EPYC 7R13 Processor"
 SLOT = "P{package} DIMM {slot}"
@@ -69,6 +72,7 @@ def verdict(*records):
 
 
 MODULES_8 = configuration(modules=[8])
+EIGHT_PUS = record("topology", "pus", "1", 8, "neither")
 ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
 
 
@@ -116,6 +120,21 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
             *("unknown", "give it references"),
             id="lpddr",
         ),
+        pytest.param(
+            [configuration("Intel(R) Xeon(R) CPU Max 9480", modules=[8]), theory(307), reads(620)],
+            *("unknown", "no rate follows from the channels of HBM2e"),
+            id="memory-that-no-module-is",
+        ),
+        pytest.param(
+            [configuration("AMD EPYC 7763 64-Core Processor", modules=[8]), EIGHT_PUS, theory(204.8), reads(20)],
+            *("unknown", "a slice"),
+            id="few-pus-of-many-cores",
+        ),
+        pytest.param(
+            [configuration(modules=[8, 2]), theory(128, 2, 2), reads(150), reads(38, 1)],
+            *("low", "modules of package 1"),
+            id="banks-of-unlike-packages",
+        ),
         pytest.param([MODULES_8, theory(204.8)], "unknown", "", id="nothing-measured"),
         pytest.param(
             [configuration(modules=[8], machine_virtual="yes"), theory(204.8), reads(20)],
@@ -145,9 +164,10 @@ def test_a_reference_of_the_system_stands_in_place_of_the_processor(tmp_path, me
     assert [part.part for part in findings.of("n1").parts] == word
 
 
-def test_a_host_that_others_used_is_not_called_low():
+@pytest.mark.parametrize("rate", [60, 150])
+def test_a_host_that_others_used_is_neither_low_nor_as_expected(rate):
     busy = record("topology", "busy_pus", "1", 3 * BUSY, "neither")
-    host = verdict(busy, MODULES_8, theory(204.8), reads(60))
+    host = verdict(busy, MODULES_8, theory(204.8), reads(rate))
     assert [e.answer for e in host.expected if e.kind == "bandwidth"] == ["unknown"]
     assert "when the host is idle" in host.expected[-1].text()
 
@@ -158,6 +178,13 @@ def test_a_host_that_others_used_is_not_called_low():
 def test_equal_banks_are_compared_with_each_other(rates, low):
     host = verdict(*(reads(rate, bank) for bank, rate in enumerate(rates)))
     assert [part.part for part in host.parts] == ([low] if low else [])
+
+
+def test_what_is_missing_comes_before_what_is_as_expected():
+    samples = samples_table.of_records([MODULES_8, theory(204.8), reads(150)], "s")
+    host = judged(samples, Undescribed("s"), missing={"n1": ["latency: it hung"]}).of("n1")
+    assert (host.verdict, host.findings_evidence[0]) == ("suspect", "missing: latency: it hung")
+    assert host.findings_evidence[1].startswith("undecided: without references: memory of bank 0")
 
 
 @pytest.mark.parametrize(
@@ -280,8 +307,9 @@ CACHES = {"cpu_caches": "L2 512 KiB, L3 32 MiB"}
     ("l3", "settings", "word", "text"),
     [
         (25, CACHES, "as expected", "L3 25 ns beside memory 100 ns"),
-        (90, CACHES, "low", "L3 90 ns beside memory 100 ns"),
-        pytest.param(155, None, "unknown", "their sizes are not recorded", id="unknown-sizes"),
+        (78, CACHES, "low", "L3 78 ns beside memory 100 ns"),
+        pytest.param(90, None, "unknown", "their sizes are not recorded", id="unknown-sizes"),
+        pytest.param(155, None, "low", "16 MiB 155 ns beside 1 GiB 100 ns", id="unknown-sizes-out-of-order"),
         (25, {}, "as expected", "L3 25 ns beside memory 100 ns"),
         (90, {}, "low", "L3 90 ns beside memory 100 ns"),
         (90, {"machine_virtual": "yes"}, "unknown", "the caches are not this guest's own"),
@@ -311,6 +339,16 @@ def test_a_page_and_a_verdict_give_one_answer(tmp_path, capsys):
     (stated,) = {page.cards[0].lines["Why"] for page in pages}
     assert main(["validate", "--system", paths.LOCAL, str(vm)]) == 0
     assert stated.split(". ")[0][1:] in capsys.readouterr().out
+
+
+def test_memory_without_pus_shares_no_channel(monkeypatch):
+    """Otherwise the banks of modules were faster than they can be."""
+    of_modules = Theoretical(409.6e9, 16, 3.2e9, "SMBIOS")
+    monkeypatch.setattr(theoretical_bandwidth, "of_this_host", lambda *_: of_modules)
+    host = topology.load(xml=paths.ROOT / "tests" / "golden" / "lstopo_attached.xml")
+    rates = {r.metric: r for r in measure.topology(host, say=lambda _: None)}
+    stated = rates["theoretical_bandwidth"].parameters
+    assert (len(host.numa_nodes), stated["packages"], stated["banks"]) == (4, 2, 2)
 
 
 # ----------------------------------------------------------------------
@@ -548,35 +586,64 @@ def test_system_files_agree_with_their_processors():
     assert described >= 11
 
 
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
-        ("Intel(R) Xeon(R) CPU E5-2650 0 @ 2.00GHz", "sandybridge"),
-        ("Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "broadwell"),
-        ("Intel(R) Xeon(R) Platinum 8124M CPU @ 3.00GHz", "skylake"),
-        ("Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "cascadelake"),
-        ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "icelake"),
-        ("Intel(R) Xeon(R) Platinum 8488C", "sapphire"),
-        ("Intel(R) Xeon(R) Platinum 8592+", "emerald"),
-        ("Intel(R) Xeon(R) 6985P-C", "granite"),
-        ("Intel(R) Xeon(R) E-2288G CPU @ 3.70GHz", "coffeelake"),
-        ("AMD EPYC 7742 64-Core Processor", "zen2"),
-        ("AMD EPYC 7443P 24-Core Processor", "zen3"),
-        ("AMD EPYC 9R14", "zen4"),
-        ("AMD EPYC 9755 128-Core Processor", "zen5"),
-        ("AMD EPYC 4345P 8-Core Processor", "zen5-am5"),
-        ("MIDR 0x00000000413fd0c1, Amazon EC2", "graviton2"),
-        ("MIDR 0x00000000411fd401, Amazon EC2", "graviton3"),
-        ("MIDR 0x00000000410fd4f1, Amazon EC2", "graviton4"),
-        ("MIDR 0x00000000410fd4f0, NVIDIA", "grace"),
-        ("AMD EPYC", None),
-        ("unknown: fill in", None),
-    ],
-)
-def test_the_names_of_processors(name, family):
-    for shown in (name, name.upper()):
-        matching = {f.name for f in processors.families() for m in f.models if m.describes(shown)}
-        assert matching == ({family} if family else set())
+#: Names of processors by their family.
+NAMES = {
+    "sandybridge-en": ["Intel(R) Xeon(R) CPU E5-2470 0 @ 2.30GHz", "Intel(R) Xeon(R) CPU E5-2450L v2 @ 1.70GHz"],
+    "sandybridge": ["Intel(R) Xeon(R) CPU E5-2650 0 @ 2.00GHz", "Intel(R) Xeon(R) CPU E5-2650L 0 @ 1.80GHz"],
+    "ivybridge": ["Intel(R) Xeon(R) CPU E5-2697 v2 @ 2.70GHz", "Intel(R) Xeon(R) CPU E5-4657L v2 @ 2.40GHz"],
+    "haswell": ["Intel(R) Xeon(R) CPU E5-2680 v3 @ 2.50GHz", "Intel(R) Xeon(R) CPU E5-1650 v3 @ 3.50GHz"],
+    "broadwell": ["Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "Intel(R) Xeon(R) CPU E5-2697A v4 @ 2.60GHz"],
+    "xeon-e3": ["Intel(R) Xeon(R) CPU E31230 @ 3.20GHz", "Intel(R) Xeon(R) CPU E3-1230 V2 @ 3.30GHz"],
+    "xeon-e7": ["Intel(R) Xeon(R) CPU E7-8890 v4 @ 2.20GHz"],
+    "xeon-d-1500": ["Intel(R) Xeon(R) CPU D-1541 @ 2.10GHz"],
+    "xeon-d-2100": ["Intel(R) Xeon(R) D-2146NT CPU @ 2.30GHz"],
+    "knightslanding": ["Intel(R) Xeon Phi(TM) CPU 7250 @ 1.40GHz"],
+    "skylake": ["Intel(R) Xeon(R) Platinum 8124M CPU @ 3.00GHz", "Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz"],
+    "cascadelake": ["Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"],
+    "cascadelake-ap": ["Intel(R) Xeon(R) Platinum 9242 CPU @ 2.30GHz"],
+    "cooperlake": ["Intel(R) Xeon(R) Platinum 8380HL CPU @ 2.90GHz", "Intel(R) Xeon(R) Gold 6328H CPU @ 2.80GHz"],
+    "icelake": ["Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "Intel(R) Xeon(R) Gold 6338N CPU @ 2.20GHz"],
+    "sapphire": ["Intel(R) Xeon(R) Platinum 8488C", "Intel(R) Xeon(R) w9-3495X"],
+    "sapphire-hbm": ["Intel(R) Xeon(R) CPU Max 9480", "Intel(R) Xeon(R) CPU Max 9462"],
+    "emerald": ["Intel(R) Xeon(R) Platinum 8592+", "INTEL(R) XEON(R) GOLD 6548Y+"],
+    "granite": ["Intel(R) Xeon(R) 6985P-C", "Intel(R) Xeon(R) 6980P"],
+    "granite-sp": ["Intel(R) Xeon(R) 6787P", "Intel(R) Xeon(R) 6530P"],
+    "sierra": ["Intel(R) Xeon(R) 6780E", "Intel(R) Xeon(R) 6740E"],
+    "coffeelake": ["Intel(R) Xeon(R) E-2288G CPU @ 3.70GHz", "Intel(R) Xeon(R) CPU E3-1270 v6 @ 3.80GHz"],
+    "rocketlake": ["Intel(R) Xeon(R) E-2388G CPU @ 3.20GHz"],
+    "raptorlake": ["Intel(R) Xeon(R) E-2488", "Intel(R) Xeon(R) 6369P"],
+    "bulldozer": ["AMD Opteron(tm) Processor 6376"],
+    "opteron-4000": ["AMD Opteron(tm) Processor 4386"],
+    "zen1": ["AMD EPYC 7601 32-Core Processor", "AMD EPYC 7551P 32-Core Processor", "AMD EPYC 7571"],
+    "zen2": ["AMD EPYC 7742 64-Core Processor", "AMD EPYC 7R32", "AMD EPYC 7H12 64-Core Processor"],
+    "zen3": ["AMD EPYC 7443P 24-Core Processor", "AMD EPYC 7773X 64-Core Processor", "AMD EPYC 7V73X"],
+    "zen4": ["AMD EPYC 9R14", "AMD EPYC 9754 128-Core Processor", "AMD EPYC 9684X 96-Core Processor"],
+    "zen4-sp6": ["AMD EPYC 8534P 64-Core Processor", "AMD EPYC 8024PN 8-Core Processor"],
+    "zen5": ["AMD EPYC 9755 128-Core Processor", "AMD EPYC 9575F 64-Core Processor"],
+    "zen5-am5": ["AMD EPYC 4345P 8-Core Processor", "AMD EPYC 4584PX 16-Core Processor"],
+    "mi300a": ["AMD Instinct MI300A Accelerator"],
+    "graviton2": ["MIDR 0x00000000413fd0c1, Amazon EC2", "MIDR 0x00000000413fd0c1, Ampere"],
+    "graviton3": ["MIDR 0x00000000411fd401, Amazon EC2"],
+    "graviton4": ["MIDR 0x00000000410fd4f1, Amazon EC2"],
+    "grace": ["MIDR 0x00000000410fd4f0, NVIDIA"],
+    "a64fx": ["MIDR 0x00000000461f0010, FUJITSU"],
+    "thunderx2": ["MIDR 0x00000000431f0af1, Cray"],
+    "kunpeng920": ["MIDR 0x00000000481fd010, Huawei"],
+    # A processor with HBM3 whose name looks like Genoa's, and names without a model.
+    None: ["AMD EPYC 9V64H 88-Core Processor", "AMD EPYC", "Intel(R) Xeon(R) Processor", "unknown: fill in"],
+}
+
+
+def test_the_names_of_processors():
+    """A name belongs to one family, and the memory of each has channels or a source that says why not."""
+    for family, names in NAMES.items():
+        for shown in (shown for name in names for shown in (name, name.upper())):
+            matching = {f.name for f in processors.families() for m in f.models if m.describes(shown)}
+            assert matching == ({family} if family else set()), shown
+    assert {f.name for f in processors.families()} == NAMES.keys() - {None}
+    for family in processors.families():
+        has_rate = family.memory.channels and family.memory.transfer_rate
+        assert has_rate or "no rate follows" in family.memory.source, family.name
 
 
 def test_a_wrong_file_of_a_site_is_named_with_its_line_and_left_out(tmp_path, monkeypatch, capsys):

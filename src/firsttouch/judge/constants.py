@@ -32,7 +32,7 @@ MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
 #: Bad sessions of an intermittent host, in two periods or more.
 INTERMITTENT_SESSIONS: Final = 3
 #: A policy: a cache whose accesses take this share of the time of memory's is not seen.
-AS_MEMORY: Final = 0.8
+AS_MEMORY: Final = 0.75
 
 # ----------------------------------------------------------------------
 # Robust statistics: from the literature

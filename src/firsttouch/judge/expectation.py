@@ -39,13 +39,13 @@ from firsttouch.records.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.systems import processors
 from firsttouch.systems.facts import CHANNEL_BYTES, Facts
 from firsttouch.systems.processors import Processor
-from firsttouch.units import parse_bytes, quantity
+from firsttouch.units import format_bytes, parse_bytes, quantity
 
 SLICE = "a slice: the share of its host is the hypervisor's"
 _ROOT = "run it as root once, as the modules cannot be read"
 _NO_RATE = "measure the bandwidth of all PUs of its NUMA node"
 _NO_MODEL = "no file of systems/processors describes the processor"
-_NO_CHANNELS = "give it references, as no rate follows from the channels of LPDDR"
+_NO_CHANNELS = "give it references, as no rate follows from the channels of {}"
 _AGAINST = "compare it with its earlier records: firsttouch check --against"
 _NO_SIZES = "measure the configuration of the host, too"
 _IDLE = "measure it again when the host is idle"
@@ -147,7 +147,6 @@ class _Host:
         settings: Mapping[str, str],
     ) -> None:
         self._facts, self._settings, self._theory = facts, settings, states.get(BANK_BANDWIDTH)
-        self._is_slice = bool(settings.get(VIRTUAL)) or states.get("usable_share", 1.0) < 1
         places = [(part_of(m.case), m) for m in measured]
         self._banks = by_key(
             ((p.place[0], m) for p, m in places if p.name == "memory" and p.place), lambda b: b[0]
@@ -170,8 +169,16 @@ class _Host:
         self._processor: Processor | None = next(filter(None, map(processors.find, names)), None)
         #: The texts of the modules by slot.
         self._texts = {k.removeprefix(MODULE): text for k, text in settings.items() if k.startswith(MODULE)}
-        #: The slots of each package, by the firmware's number; None: the slots' names do not tell.
-        self._modules = by_key(self._texts, lambda slot: socket_of_slot(slot, self._texts[slot]))
+        slots = by_key(self._texts, lambda slot: socket_of_slot(slot, self._texts[slot]))
+        #: The transfers per second (0: unknown) of the slowest module of each channel of each package, by the
+        #: firmware's number; None: the slots' names do not tell.
+        self._channels = {
+            package: [
+                min(rate_of(self._texts[slot]) for slot in of_channel)
+                for of_channel in by_key(of_package, lambda slot: channel_of(self._texts[slot]) or slot).values()
+            ]
+            for package, of_package in sorted(slots.items(), key=str)
+        }
         #: The firmware's distances of pairs of NUMA nodes.
         self._distances = {
             (row.split(":")[0], node): distance
@@ -181,25 +188,34 @@ class _Host:
         #: NUMA nodes of a package (packages may differ: the most), and packages with memory.
         self._nodes = max(map(int, settings.get("numa.nodes_per_package", "1").split(" or ")))
         self._packages = max(len(self._banks) / self._nodes, 1.0)
+        cores = self._processor.model.cores if self._processor else None
+        self._is_slice = (
+            bool(settings.get(VIRTUAL))
+            or states.get("usable_share", 1.0) < 1
+            or states.get("pus", math.inf) < (cores or 0) * self._packages
+        )
 
     def expectations(self, *, ratios: bool) -> Iterator[Expectation]:
-        """Yield the expectations from sources, then from ratios. Values that others disturbed are not low."""
+        """Yield the expectations from sources, then from ratios. What others disturbed is neither good nor low."""
         for expected, measured in itertools.chain(self._from_sources(), self._from_ratios() if ratios else ()):
-            disturbed = expected.answer == "low" and not any(m.is_calm for m in measured) and bool(measured)
-            yield replace(expected, answer="unknown", needs=_IDLE) if disturbed else expected
+            is_disturbed = bool(measured) and not any(m.is_calm for m in measured)
+            if is_disturbed and expected.answer in {"as expected", "low"}:
+                yield replace(expected, answer="unknown", needs=_IDLE, theory=math.nan)
+            else:
+                yield expected
 
     def _from_sources(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
         if not self._is_slice:
-            yield from ((expected, ()) for expected in self._channels())
+            yield from ((expected, ()) for expected in self._populated())
         best = {b: [m for _, m in of if m.reads > 0] for b, of in sorted(self._banks.items())}
         if self._totals and not any(best.values()):
             total = max(self._totals, key=lambda m: m.value)
-            yield self._bandwidth("memory of all banks", total.value, total.value, total), [total]
+            yield self._bandwidth("", total.value, total.value, total), [total]
             return
         for bank, measured in best.items():
             fastest = max(measured, key=lambda m: m.reads, default=None)
             rates = (fastest.reads, max(m.value for m in measured)) if fastest else (math.nan, math.nan)
-            stated = self._bandwidth(f"memory of bank {bank}", *rates)
+            stated = self._bandwidth(bank, *rates)
             if stated.reaches > rates[1]:
                 stated = replace(stated, basis=f"{stated.basis}, {_WITH_READS}")
             yield stated, [fastest] if fastest else ()
@@ -236,11 +252,12 @@ class _Host:
     # ------------------------------------------------------------------
     # From sources
 
-    def _bandwidth(self, part: str, reaches: float, counted: float, total: _Measured | None = None) -> Expectation:
+    def _bandwidth(self, bank: str, reaches: float, counted: float, total: _Measured | None = None) -> Expectation:
         """Return the rate that a bank should reach (GB/s, as reads), or all banks in a program's *total*.
 
         *counted* (GB/s) has no reads that stores may cause.
         """
+        part = "memory of all banks" if total else f"memory of bank {bank}"
 
         def unknown(basis: str, needs: str = "") -> Expectation:
             return Expectation(part, "bandwidth", "unknown", basis, reaches, unit="GB/s", needs=needs)
@@ -249,22 +266,24 @@ class _Host:
             return unknown(SLICE, _AGAINST)
         if math.isnan(reaches):
             return unknown("not measured", _NO_RATE)
-        theory, is_certain = (self._theory, True) if self._theory else self._theory_of_processor()
-        if not theory:
-            has_channels = self._processor is None or not self._processor.family.memory.type.startswith("LPDDR")
-            needs = f"{_ROOT}; {_NO_MODEL}" if self._processor is None else _ROOT if has_channels else _NO_CHANNELS
-            return unknown("no theoretical bandwidth to compare with", needs)
+        memory = self._processor.family.memory if self._processor else None
         share = processors.read_share(self._processor) if self._processor else None
+        if memory and not memory.channels and not (share and share.is_own):
+            return unknown("no theoretical bandwidth to compare with", _NO_CHANNELS.format(memory.type))
+        theory, most, is_certain = self._theory_of(bank)
+        if not theory:
+            needs = _ROOT if memory else f"{_ROOT}; {_NO_MODEL}"
+            return unknown("no theoretical bandwidth to compare with", needs)
         center, whose = (share.value, share.source) if share else (READ_SHARE, "of 125 hosts")
         tolerance = SHARE_TOLERANCES["any" if share is None else "model" if share.is_own else "kin"]
         tolerance = share.tolerance if share and share.tolerance else tolerance
         if total:
-            theory *= len(total.case.parameters["pu_nodes"])
+            theory, most = (rate * len(total.case.parameters["pu_nodes"]) for rate in (theory, most))
             center, tolerance = COPY_SHARES[1], 1 - COPY_SHARES[0] / COPY_SHARES[1]
             whose = "counted once"
-        if counted > _ROUNDING * theory:
-            stated = unknown(f"{_IMPOSSIBLE} ({quantity(theory, 'GB/s')})", _CHECK_THEORY)
-            return replace(stated, answer="impossible", reaches=counted, expected=theory) if is_certain else stated
+        if counted > _ROUNDING * most:
+            stated = unknown(f"{_IMPOSSIBLE} ({quantity(most, 'GB/s')})", _CHECK_THEORY)
+            return replace(stated, answer="impossible", reaches=counted, expected=most) if is_certain else stated
         # Stores that did not read their lines first move less than is estimated.
         reaches = min(reaches, theory)
         basis = f"{'copies' if total else 'reads'} reach {100 * center:.0f} % ({whose}) of "
@@ -276,30 +295,38 @@ class _Host:
             stated = replace(stated, theory=theory)
         return stated if is_certain or stated.answer != "low" else unknown(basis, _ROOT)
 
-    def _theory_of_processor(self) -> tuple[float, bool]:
-        """Return the theoretical bandwidth of a bank (GB/s; 0: unknown), and whether its modules are known."""
-        memory = self._processor.family.memory if self._processor else None
-        if memory is None or not memory.channels or not memory.transfer_rate:
-            return 0.0, False
-        rates = [rate_of(text) for text in self._texts.values()]
-        is_certain = bool(rates) and all(rates)
-        channels = min(memory.channels, len(rates) / self._packages) if is_certain else memory.channels
-        rate = min(rates) if is_certain else memory.transfer_rate
-        return rate * channels * CHANNEL_BYTES / self._nodes / 1e9, is_certain
+    def _theory_of(self, bank: str) -> tuple[float, float, bool]:
+        """Return the theoretical bandwidth of a bank and the most that it may have (GB/s; 0: unknown).
 
-    def _channels(self) -> Iterator[Expectation]:
+        The third value is whether its modules are known. The bank has an equal share of its package, or of the
+        host if the firmware does not name packages or *bank* is empty; it may have a share of whole channels.
+        """
+        rates, packages = [*itertools.chain(*self._channels.values())], self._packages
+        is_certain, mean = bool(rates) and all(rates), sum(rates) / packages
+        if bank and None not in self._channels and len(self._channels) == packages:
+            rates, packages = [*self._channels.values()][int(bank) // self._nodes], 1.0
+        count, memory = len(rates) / packages, self._processor.family.memory if self._processor else None
+        theory = self._theory or 0.0
+        if not theory and memory and memory.channels and memory.transfer_rate:
+            theory = memory.channels * memory.transfer_rate * CHANNEL_BYTES / self._nodes / 1e9
+            if is_certain:
+                theory *= min(count / memory.channels, 1) * min(rates) / memory.transfer_rate
+        elif is_certain:
+            theory *= sum(rates) / packages / mean
+        whole = math.ceil(count / self._nodes) * self._nodes * max(rates) if is_certain else 0.0
+        most = theory * whole * packages / sum(rates) if whole else theory
+        return theory, most, is_certain or self._theory is not None
+
+    def _populated(self) -> Iterator[Expectation]:
         """Yield how many channels of each package have modules: all or half of them are as expected."""
         of_system = self._facts.channels_per_package if self._facts else None
         channels = of_system or (self._processor.family.memory.channels if self._processor else None)
-        if not channels or (None in self._modules and self._packages > 1):
+        if not channels or (None in self._channels and self._packages > 1):
             return
-        counts = {}
-        for package, slots in self._modules.items():
-            named = {channel_of(self._texts[slot]) or slot for slot in slots}
-            counts[package] = min(len(named), channels)
+        counts = {package: min(len(rates), channels) for package, rates in self._channels.items()}
         most = max(counts.values(), default=0)
         usual = most if 2 * most == channels else channels
-        for package, count in sorted(counts.items(), key=str):
+        for package, count in counts.items():
             basis = f"the {'system' if of_system else 'processor'} has {channels} channels"
             yield Expectation.of(
                 f"modules of package {package or 0}", "channels", count, usual, 0.0, unit="1", basis=basis
@@ -346,16 +373,23 @@ class _Host:
         recorded = re.findall(r"L(\d+) ([^,]+)", self._settings.get(CACHES, ""))
         sizes = sorted({(parse_bytes(size), int(level)) for level, size in recorded})
         sizes = sizes or sorted({(c.size_bytes, c.level) for c in self._facts.caches} if self._facts else ())
+        packaged = (self._processor and self._processor.model.last_level_caches) or 1
         for nodes, curve in self._curves.items():
             part = f"caches of NUMA {nodes.strip('[]()')}".replace(",", "")
             if not sizes:
-                yield Expectation(part, "latency", "unknown", "their sizes are not recorded", needs=_NO_SIZES), ()
+                # Whatever their sizes are, smaller data are not slower.
+                m, memory = max(curve, key=lambda m: m.value), curve[-1]
+                basis = " beside ".join(f"{format_bytes(c.size)} {quantity(c.value, 'ns')}" for c in (m, memory))
+                limits = (m.value, memory.value, 1 - AS_MEMORY)
+                stated = Expectation.of(part, "latency", *limits, unit="ns", basis=basis)
+                unknown = Expectation(part, "latency", "unknown", "their sizes are not recorded", needs=_NO_SIZES)
+                yield self._of_slice(stated, m) if stated.answer == "low" else unknown, (m, memory)
                 continue
             levels = []
             for (below, _), (size, level) in itertools.pairwise([(0, 0), *sizes]):
                 # A cache is shared with code and other data: half of it is surely in it. The memory of a NUMA node
-                # may use only its share of the cache of a package (Intel's SNC).
-                fitting = size / 2 / (self._nodes if level > _OF_CORE else 1)
+                # may use only its share of the caches of a package (Intel's SNC).
+                fitting = size / 2 * (min(packaged / self._nodes, 1) if level > _OF_CORE else 1)
                 levels += [(f"L{level}", m) for m in curve if below < m.size <= fitting][-1:]
             if not levels or curve[-1].size <= sizes[-1][0]:
                 continue
@@ -364,7 +398,11 @@ class _Host:
             (name, m), (behind, slower), most = max(pairs, key=lambda p: p[0][1].value / p[1][1].value / p[2])
             basis = f"{name} {quantity(m.value, 'ns')} beside {behind} {quantity(slower.value, 'ns')}"
             stated = Expectation.of(part, "latency", m.value, most * slower.value, 0.0, unit="ns", basis=basis)
-            if stated.answer == "low" and self._is_slice:
-                why = f"{basis}: the caches are not this guest's own" if m.is_calm else basis
-                stated = replace(stated, basis=why, answer="unknown", needs="" if m.is_calm else _IDLE)
-            yield stated, (m, slower)
+            yield self._of_slice(stated, m), (m, slower)
+
+    def _of_slice(self, stated: Expectation, m: _Measured) -> Expectation:
+        """Return what is *stated* of caches that *m* shows: the ones of a slice are never low."""
+        if stated.answer != "low" or not self._is_slice:
+            return stated
+        why = f"{stated.basis}: the caches are not this guest's own" if m.is_calm else stated.basis
+        return replace(stated, basis=why, answer="unknown", needs="" if m.is_calm else _IDLE)
