@@ -345,19 +345,20 @@ class HostVerdict(Struct, frozen=True, dict=True):
     def findings_evidence(self) -> list[str]:
         """The findings that are not a pass, the worst and surest first, and the missing measurements."""
         lines = [f"{word}: {text}" for word, text in self.bad]
+        # Measurements that are missing for one reason share a line.
+        for reason, texts in by_key(self.missing, lambda text: text.rpartition(": ")[2]).items():
+            names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
+            lines.append(f"missing: {first_of(names, 1)}: {reason}" if all(names) else f"missing: {reason}")
         if self._is_blind:
             lines.append(f"undecided: {blind_text(self.blind)}")
         # For a host that was not measured only the reason is shown.
         elif not self.is_judged and (self.unjudged or not self.missing):
             stated = deciding(self.expected)
             if stated is not None and stated.answer not in SUSPECTED:
-                lines.append(f"undecided: {stated.text()}")
+                is_good = stated.answer == "as expected"
+                lines.append(f"undecided: {'without references: ' * is_good}{stated.text()}")
             if stated is None or stated.answer == "unknown":
                 lines.append(_NOTHING.format(system=self.system, unjudged=self.unjudged))
-        # Measurements that are missing for one reason share a line.
-        for reason, texts in by_key(self.missing, lambda text: text.rpartition(": ")[2]).items():
-            names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
-            lines.append(f"missing: {first_of(names, 1)}: {reason}" if all(names) else f"missing: {reason}")
         return lines
 
     @cached_property

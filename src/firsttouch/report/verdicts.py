@@ -109,6 +109,11 @@ _NEXT: Mapping[Word, Text] = {
     "undecided": ["Measure it again, or give it references: ", Span("firsttouch baseline", "code"), "."],
     "pass": "Nothing is to be done.",
 }
+_AS_EXPECTED = (
+    "Nothing is to be done. References would show smaller losses: ",
+    Span("firsttouch baseline", "code"),
+    ".",
+)
 #: What to look at if a part stays low, by the first word of its name.
 _MODULES, _LINKS = "its memory modules and firmware", "the firmware's settings of link speed and width"
 _LOOK_AT = {"memory": _MODULES, "modules": _MODULES, "link": _LINKS, "links": _LINKS}
@@ -128,7 +133,7 @@ def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
         return ["Measure both: ", Span("firsttouch characterize", "code"), "."]
     if first.needs:
         return f"{first.needs[0].upper()}{first.needs[1:]}."
-    return _NEXT["undecided"]
+    return _NEXT["undecided"] if first.answer != "as expected" else [*_AS_EXPECTED]
 
 
 def part_answers(verdict: HostVerdict) -> str:
