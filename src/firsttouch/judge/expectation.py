@@ -216,7 +216,7 @@ class _Host:
             fastest = max(measured, key=lambda m: m.reads, default=None)
             rates = (fastest.reads, max(m.value for m in measured)) if fastest else (math.nan, math.nan)
             stated = self._bandwidth(bank, *rates)
-            if stated.reaches > rates[1]:
+            if stated.reaches > rates[1] and stated.answer != "unknown":
                 stated = replace(stated, basis=f"{stated.basis}, {_WITH_READS}")
             yield stated, [fastest] if fastest else ()
 
