@@ -487,10 +487,10 @@ UNDIVIDED = {
     "apptainer exec i.sif minimap2 -a i.mmi r.fq": r"apptainer .* `minimap2 -a \.\.\.`",
     "bash -c 'set -e; bwa mem ref r.fq | gzip'": r"bash .* `bwa mem \.\.\.`",
     "/sw/bwa-0.7.17 mem ref r.fq": "/sw/bwa-0.7.17 .* bwa,",
-    "bowtie2-2.5.4 -x i -U r.fq": "bowtie2-2.5.4 .* bowtie2,",
+    "nice -n 5 env A=1 ./bwa-0.7.17 mem ref r.fq": r"\./bwa-0.7.17 .* bwa,",
     "minimap2_v2.28 -a i.mmi r.fq": "minimap2_v2.28 .* minimap2,",
     "bowtie2-build ref i": None,
-    "samtools sort r.bam": None,
+    "samtools sort minimap2-2.28.bam": None,
 }
 
 

@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
 
     if kind == CHECK:
         return run_program.run_check(args)
-    if why := undivided_because(args.program):
+    if args.program and (why := undivided_because(args.program)):
         say(f"note: {why}")
     return run_program.run(args)
 

@@ -49,21 +49,21 @@ def undivided_because(words: Sequence[str]) -> str:
 
     It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17, or is a link.
     """
-    if not words:
-        return ""
     called = os.path.realpath(shutil.which(words[0]) or words[0])
     if words[0].endswith("sh"):  # a script is one word
         words = [part for word in words for part in word.split()]
     syntaxes = [a.command for a in _with_names([*words, called])[0] if a.command and not a.command.refused]
-    for number in range(1, len(words) if syntaxes else 1):
-        if any(syntax.length_of_call(words[number : number + _BEGINNING]) for syntax in syntaxes):
+    begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]
+    for number, word in enumerate(words if syntaxes else ()):
+        beginning = list(words[number + 1 : number + _BEGINNING])
+        if number and any(syntax.length_of_call([word, *beginning]) for syntax in syntaxes):
             command = f"{shlex.join(words[number : number + 2])} ..."
             return f"{words[0]} runs one process of `{command}`: `firsttouch run -- {command}` divides its reads"
-    begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]
-    names = {_unversioned(words[0]), _unversioned(called)}
-    for program, *others in begins:
-        if program in names and list(words[1 : 1 + len(others)]) == others:
-            return f"{words[0]} runs as one process; under the name {program}, its reads would be divided"
+        names = {_unversioned(word), "" if number else _unversioned(called)}
+        for program, *others in begins:
+            # Behind another program, a single word such as minimap2-2.28.bam may be a file.
+            if program in names and beginning[: len(others)] == others and (others or not number):
+                return f"{word} runs as one process; under the name {program}, its reads would be divided"
     return ""
 
 
