@@ -65,6 +65,8 @@ def campaign(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path / "verdicts"))
     monkeypatch.setattr(running._Runner, "look", lambda runner: 0.0)
     monkeypatch.setattr(rounds, "GONE", 30.0)
+    # Heartbeats follow the clocks of the test: a file that got none for long only shows that this machine is busy.
+    monkeypatch.setattr(running.Leases, "_age", lambda leases, file: 0.0)
     fields = {"system": "local", "dataset": "lambda", "aligners": (), "repetitions": 1}
     return campaigns.create(campaigns.plan("validate", tmp_path / "c", only=STEPS, **fields))
 
@@ -89,13 +91,14 @@ class Job:
         monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(len(hosts)))
         monkeypatch.setenv("SLURM_STEP_NODELIST", ",".join(hosts))
         self.lines, self.measured = [], {host: [] for host in hosts}
-        noise = {host: random.Random(f"{number} {host}") for host in hosts}  # noqa: S311
+        # The values of a step are the same in each order of the steps, which is drawn.
+        noise = {(host, step): random.Random(f"{number} {host} {step}") for host in hosts for step in STEPS}  # noqa: S311
 
         def measure(runner, step, beat):
             beat()
             runner.clock.now += 60.0
             self.measured[runner.host].append(step.name)
-            loss = losses.get((runner.host, step.name), 0.0) + noise[runner.host].gauss(0, error)
+            loss = losses.get((runner.host, step.name), 0.0) + noise[runner.host, step.name].gauss(0, error)
             return "measured", "", [record(runner.host, step.name, loss)]
 
         monkeypatch.setattr(running._Runner, "_measure", measure)
