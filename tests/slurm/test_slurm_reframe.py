@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from slurm_site import Site
 
-from factories.processes import REFRAME, reported_cases
+from factories.processes import REFRAME, reported_cases, write_program
 from firsttouch import paths
 from firsttouch.host import topology
 from firsttouch.records import schema
@@ -95,7 +97,13 @@ def test_several_hosts_on_purpose(site: Site, reframe: Run) -> None:
 
 @pytest.mark.parametrize("system", ["amd-opteron", "wide"])
 def test_a_host_of_another_system_is_one_failure(site: Site, reframe: Run, system: str) -> None:
-    """Slurm accepts the jobs of a system with more PUs than it has CPUs: they ask for whole hosts."""
+    """Slurm accepts the jobs of a system with more PUs than it has CPUs: they ask for whole hosts.
+
+    On a busy controller sacct knows that a job has failed before it knows the exit code.
+    """
+    script = f"{shutil.which('sacct')} \"$@\" | sed 's/|[0-9]*:[0-9]*|/|0:0|/'"
+    sacct = write_program(site.folder / "sacct", script)
+    site.env["PATH"] = f"{sacct.parent}:{os.environ['PATH']}"
     cases = reframe(system=system)
     (failed,) = [c for c in cases.values() if c["result"] == "fail"]
     assert re.search(rf"this host has \d+ .*, {system} has ", failed["fail_reason"])

@@ -28,6 +28,9 @@ from firsttouch.records.schema import Record, read
 if TYPE_CHECKING:
     from firsttouch.benchmarks.measure import ReframeTest
 
+#: States of a job that succeeded. Slurm's exit code is 0 after a time limit, and until it is accounted for.
+_SUCCEEDED = {"COMPLETED", "SUCCESS"}
+
 
 class OneHost(RunOnlyRegressionTest):
     """Runs ``firsttouch`` on one exclusive host. The base class of the checks and of the choice of their host.
@@ -115,7 +118,7 @@ class HostOfRun(OneHost):
     @sanity_function
     def is_of_the_system(self) -> bool:
         """Whether the host has the NUMA nodes and PUs of the system."""
-        if self.job.exitcode not in {0, None}:
+        if self.job.state not in _SUCCEEDED:
             raise SanityError(self.reason().removeprefix("firsttouch: ").removeprefix("error: "))
         return True
 
@@ -188,7 +191,7 @@ class FirstTouchCheck(OneHost):
     @sanity_function
     def records_are_whole_and_valid(self) -> bool:
         """Check the exit status, and the number and validity of the records."""
-        if self.job.exitcode not in {0, None}:
+        if self.job.state not in _SUCCEEDED:
             raise SanityError(f"exit status {self.job.exitcode}: {self.reason()}")
         records = self._records()
         if len(records) < self.least_records:
