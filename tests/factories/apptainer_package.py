@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from factories.processes import captured
+
 #: The suite of Debian that has Apptainer.
 SUITE = "sid"
 #: C23's prefix of the names of strtol and similar functions.
@@ -159,16 +161,8 @@ def call(*argv: object, cwd: Path | None = None) -> str:
     """Return the output of a program; if it fails or takes too long, raises CannotInstall with its last line."""
     reason = f"apptainer cannot be installed: {argv[0]} {argv[1]}"
     try:
-        done = subprocess.run(
-            [str(a) for a in argv],
-            cwd=cwd,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        done = captured([str(a) for a in argv], cwd=cwd, env=env, stdin=subprocess.DEVNULL, timeout=240)
     except subprocess.TimeoutExpired as error:
         raise CannotInstall(f"{reason}: it did not end in {error.timeout} s") from error
     if done.returncode:

@@ -41,11 +41,7 @@ def _records_by_host(hosts, repetitions, day, slower, seed):
                     wrong = (host, check, node) == (11, "contention", 2)
                     host_records.append(
                         Record(
-                            check,
-                            metric,
-                            unit,
-                            better,
-                            (value,),
+                            *(check, metric, unit, better, (value,)),
                             parameters={**case, "pu_nodes": [node], "bank": node},
                             status="invalid" if wrong else "valid",
                             reason="9 % of the pages lie elsewhere" if wrong else "",
@@ -91,11 +87,7 @@ def simulated(seed, hosts=None, repetitions=None):
                     value = 64.0 - (now < 90) if metric == "pus" else max(0.1, now * (1 + rng.gauss(0, error)))
                     records.append(
                         Record(
-                            check,
-                            metric,
-                            unit,
-                            better,
-                            (value,),
+                            *(check, metric, unit, better, (value,)),
                             parameters={"bank": bank, "pu_nodes": [0], "effort": "full", "seconds": value},
                             status="invalid" if invalid else "valid",
                             reason=rng.choice(["", "pages elsewhere"]) if invalid else "",
@@ -108,14 +100,8 @@ def simulated(seed, hosts=None, repetitions=None):
                     )
     records += [
         Record(
-            "topology",
-            "busy_pus",
-            "1",
-            "neither",
-            (rng.choice([0.0, 0.1, 2.0]),),
-            host=f"n{host}",
-            system="s",
-            time=t,
+            *("topology", "busy_pus", "1", "neither", (rng.choice([0.0, 0.1, 2.0]),)),
+            **{"host": f"n{host}", "system": "s", "time": t},
         )
         for host in range(0, hosts, 4)
         for t in ("2026-01-01T00:01:00.000+00:00", "2026-01-03T00:00:00.000+00:00")

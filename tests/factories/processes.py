@@ -129,20 +129,8 @@ def run_reframe(
     files = [word for check in checks for word in ("-c", paths.ROOT / "reframe" / f"{check}.py")]
     argv = [REFRAME, "--nocolor", *files, "-r", "--system", system, "-n", pattern, "-S", "repetitions=1"]
     argv += ["--report-file", report, "--exec-policy", "serial", *options]
-    done = subprocess.run(
-        argv,
-        cwd=folder,
-        env={
-            **os.environ,
-            "RFM_CONFIG_FILES": str(paths.SETTINGS),
-            "FIRSTTOUCH_OUT": str(folder / "out"),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    site = {"RFM_CONFIG_FILES": str(paths.SETTINGS), "FIRSTTOUCH_OUT": str(folder / "out")}
+    done = captured(argv, cwd=folder, env={**os.environ, **site, **environment}, timeout=timeout)
     cases = reported_cases(report)
     assert cases, done.stdout
     return ReFrameRun(done.returncode, done.stdout, cases)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import firsttouch
+from factories.processes import captured
 
 #: The id of the other user and of the group.
 OTHER = 65534
@@ -46,19 +47,8 @@ def run_as_other(
         "PYTHONPATH": ":".join(map(str, modules)),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    return subprocess.run(
-        [str(word) for word in argv],
-        cwd=folder,
-        env=environment,
-        user=user,
-        group=OTHER,
-        extra_groups=(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        **options,
-    )
+    options |= {"user": user, "group": OTHER, "extra_groups": (), "timeout": 120}
+    return captured([str(word) for word in argv], cwd=folder, env=environment, **options)
 
 
 @functools.cache

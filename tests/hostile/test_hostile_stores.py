@@ -13,6 +13,7 @@ from hostile import VM, Case
 GOOD = schema.read(VM)
 #: The files of a store that the cases damage.
 NAMES = {"sessions": "sessions-0123456789abcdef.parquet", "values": "values-0123456789abcdef.parquet"}
+APPEND = ("store", "append")
 TYPES = {"sessions": store.SESSIONS, "values": store.VALUES}
 
 
@@ -146,9 +147,7 @@ CASES = [
     ),
     *(
         Case(
-            f"append of wrong samples: {value}",
-            ["store", "append", "to", "st"],
-            2,
+            *(f"append of wrong samples: {value}", [*APPEND, "to", "st"], 2),
             f"{NAMES['values']}: samples hold no number, or one that is not finite or too large",
             poisoned("values", {"samples": pl.lit(value, pl.List(pl.Float64))}),
         )
@@ -182,54 +181,27 @@ CASES = [
         )
     ),
     *(
-        Case(
-            f"append: {name}",
-            ["store", "append", "to", "st"],
-            2,
-            f"{NAMES[table]}: not a table",
-            poisoned(table, columns),
-        )
+        Case(f"append: {name}", [*APPEND, "to", "st"], 2, f"{NAMES[table]}: not a table", poisoned(table, columns))
         for name, (table, columns) in WRONG_TYPES.items()
     ),
     Case("a stranger's file", VALIDATE, 0, "undecided", beside("other.parquet", b"PAR1")),
     Case("what a killed writer left", VALIDATE, 0, "undecided", beside(".partial-n1+x.parquet", b"PAR1")),
     Case("values without sessions", VALIDATE, 0, "undecided", beside(NAMES["values"], b"PAR1")),
     Case(
-        "sessions without values",
-        VALIDATE,
-        2,
-        "No such file",
+        *("sessions without values", VALIDATE, 2, "No such file"),
         lambda f: (poisoned("values", {})(f), (f / "st" / NAMES["values"]).unlink()),
     ),
     Case("a pipe among the files", VALIDATE, 0, "undecided", pipes),
+    Case("a file as the store", [*APPEND, "r.jsonl", "r.jsonl"], 2, "r.jsonl", {"r.jsonl": VM.read_bytes()}),
+    Case("a store below a file", [*APPEND, "r.jsonl/st", "r.jsonl"], 2, "r.jsonl", {"r.jsonl": VM.read_bytes()}),
     Case(
-        "a file as the store",
-        ["store", "append", "r.jsonl", "r.jsonl"],
-        2,
-        "r.jsonl",
-        {"r.jsonl": VM.read_bytes()},
-    ),
-    Case(
-        "a store below a file",
-        ["store", "append", "r.jsonl/st", "r.jsonl"],
-        2,
-        "r.jsonl",
-        {"r.jsonl": VM.read_bytes()},
-    ),
-    Case(
-        "a full disk",
-        ["store", "append", "st", "r.jsonl"],
-        2,
-        "File too large",
+        *("a full disk", [*APPEND, "st", "r.jsonl"], 2, "File too large"),
         lambda f: ((f / "st").mkdir(), (f / "r.jsonl").write_bytes(VM.read_bytes())),
         process=True,
         prefix=("sh", "-c", 'ulimit -f 1; exec "$@"', "sh"),
     ),
     Case(
-        "hosts that lead outside",
-        ["store", "append", "st", "r.jsonl"],
-        0,
-        "records",
+        *("hosts that lead outside", [*APPEND, "st", "r.jsonl"], 0, "records"),
         {"r.jsonl": "".join(json.dumps({**GOOD[0].to_dict(), "host": h}) + "\n" for h in ("../../x", "/x", "-"))},
         ["st", "st/*"],
     ),

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from msgspec import inspect
 
 from documented import ROOT
+from factories.processes import captured
 from firsttouch.benchmarks import site_checks
 from firsttouch.datasets import manifest
 from firsttouch.fleet import site_settings
@@ -109,13 +109,7 @@ def test_every_kind_of_dataset_and_what_it_needs_is_described() -> None:
 
 
 def test_every_environment_variable_is_described() -> None:
-    listed = subprocess.run(
-        ["git", "grep", "-ohE", "FIRSTTOUCH_[A-Z_]+", "--", *USERS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    listed = captured(["git", "grep", "-ohE", "FIRSTTOUCH_[A-Z_]+", "--", *USERS], cwd=ROOT, check=True)
     used = set(listed.stdout.split())
     assert len(used) > 15
     page = Path(REFERENCE, "environment.md").read_text(encoding="utf-8")

@@ -22,6 +22,8 @@ sys.path.append(str(Path(__file__).parents[1] / "emulated"))
 from slurm_config import Cluster, Host
 from slurm_inside import Daemons
 
+from factories.processes import captured
+
 #: Settings for tests of failures: Slurm notices a dead host and kills a job after a short time.
 IMPATIENT = {
     "SlurmdTimeout": 8,
@@ -133,17 +135,8 @@ class Slurm(Daemons):
         self, *argv: object, env: Mapping[str, str] | None = None, **more: Any
     ) -> subprocess.CompletedProcess[str]:
         root = Path(__file__).parents[2]
-        return subprocess.run(
-            [str(a) for a in argv],
-            env={**self.env, **(env or {})},
-            cwd=root,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-            **more,
-        )
+        more |= {"env": {**self.env, **(env or {})}, "cwd": root, "stdin": subprocess.DEVNULL, "timeout": 240}
+        return captured([str(a) for a in argv], **more)
 
     def sbatch(self, *argv: object, env: Mapping[str, str]) -> str:
         """Submit and return the job's number."""

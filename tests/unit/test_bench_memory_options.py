@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark of memory options: its hash join against a join in Python, and a short run of it."""
 
-import importlib.util
 import re
 import subprocess
 import sys
 
+import memory_options as bench
 import pytest
 import replay
 
@@ -14,16 +14,6 @@ from firsttouch.scenarios import memory_options
 
 BENCH = paths.ROOT / "bench"
 LIMIT = 1 << 64
-
-
-@pytest.fixture(scope="module")
-def bench():
-    spec = importlib.util.spec_from_file_location("bench_memory_options", BENCH / "memory_options.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +40,7 @@ def test_the_hash_join_looks_every_key_up(hash_join, way, threads):
     assert f"checksum {sum(n for n in numbers if n < rows):016x}\n" in done.stdout
 
 
-def test_every_option_runs_beside_a_default_run(bench, tmp_path):
+def test_every_option_runs_beside_a_default_run(tmp_path):
     order = []
 
     def launch(option, output):
@@ -74,7 +64,7 @@ def test_every_option_runs_beside_a_default_run(bench, tmp_path):
     }
 
 
-def test_a_short_run(bench, monkeypatch, tmp_path, capsys):
+def test_a_short_run(monkeypatch, tmp_path, capsys):
     if reason := memory_options.refusal(("thp",)):
         pytest.skip(reason)
     name, times = "hash join, small blocks", tmp_path / "times.csv"

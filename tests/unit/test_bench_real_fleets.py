@@ -1,23 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The forms of data sets that the benchmark of real fleets reads, with made-up figures, and what it counts."""
 
-import importlib.util
-import sys
-
 import pytest
+import real_fleets as bench
 
-from firsttouch import paths
 from firsttouch.errors import BadInput
-
-
-@pytest.fixture(scope="module")
-def bench():
-    spec = importlib.util.spec_from_file_location("bench_real_fleets", paths.ROOT / "bench" / "real_fleets.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 def blade(serial, slots, rate):
@@ -33,7 +20,7 @@ def blade(serial, slots, rate):
     return repr(items)
 
 
-def test_cardiff(bench, tmp_path):
+def test_cardiff(tmp_path):
     for serial, slots, rate in (("A", 4, 7600), ("B", 1, 4900), ("C", 4, 7600)):
         (tmp_path / f"{serial}.hw_").write_text(blade(serial, slots, rate))
     single, double = bench.scenarios(tmp_path)
@@ -45,7 +32,7 @@ def test_cardiff(bench, tmp_path):
     assert len(double.measurements) == 3 * (1 + 2 * 5)
 
 
-def test_plain(bench, tmp_path):
+def test_plain(tmp_path):
     rows = [
         f"n{host},2026-01-{day:02d}T00:0{minute}:00,mine,speed,{50 if host == 7 else 100},GB/s,higher,0+1\n"
         for host in range(8)
@@ -66,6 +53,6 @@ def test_plain(bench, tmp_path):
         list(bench.scenarios(tmp_path))
 
 
-def test_no_known_form(bench, tmp_path):
+def test_no_known_form(tmp_path):
     with pytest.raises(BadInput, match="neither"):
         bench.scenarios(tmp_path)

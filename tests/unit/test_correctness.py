@@ -155,17 +155,8 @@ def answers(host, wrong=0.0, pu=None, day=1, work="integer"):
     of_pu = {} if pu is None else {"pu": pu, "bits": "0x0000000000020000"}
     parameters = {"program": "firsttouch-probe", "work": work, "units": 10**6, **of_pu}
     time = f"2026-01-{day:02d}T00:00:00Z"
-    return Record(
-        correctness.CHECK,
-        correctness.ANSWERS,
-        "1",
-        "lower",
-        (wrong,),
-        parameters,
-        system="s",
-        host=host,
-        time=time,
-    )
+    case = (correctness.CHECK, correctness.ANSWERS, "1", "lower")
+    return Record(*case, (wrong,), parameters, system="s", host=host, time=time)
 
 
 def test_one_wrong_answer_of_a_million_fails_the_host_and_names_the_pu():

@@ -77,16 +77,8 @@ def of_a_host(out: Path) -> list[str]:
     memory = Host(like["host"], at_once=True)
     loads = [*memory.loaded((1.0,)), *memory.pairs(2), *memory.locks(2), *memory.pages(), *memory.stores()]
     slow = Host(like["host"], at_once=True, fault=FAULTS["slow caches of a core"][1])
-    wrong_word = memory.add(
-        "correctness",
-        "wrong_words",
-        "1",
-        "lower",
-        1.0,
-        bank=1,
-        physical_address="0x4e600ef38",
-        units=5,
-    )
+    word = ("correctness", "wrong_words", "1", "lower", 1.0)
+    wrong_word = memory.add(*word, bank=1, physical_address="0x4e600ef38", units=5)
     loads += [*slow.cores(), *memory.tails(), *wrong_word]
     build(
         [

@@ -2,17 +2,18 @@
 """The shared test data keep what they promise."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from factories import huge_pages
+from factories.processes import captured
 
 #: Tests that fail if their name is in FAILING; those of the kind timing pass when they run alone.
 FAILING_TESTS = """
 import os, pytest
+from factories.processes import captured
 failing, alone = os.environ["FAILING"].split(), "FIRSTTOUCH_ALONE" in os.environ
 @pytest.mark.timing
 def test_busy(): assert alone or "busy" not in failing
@@ -43,18 +44,9 @@ def test_failures_that_depend_on_time_are_repeated_alone(
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = timing: depends on time")
     (tmp_path / "test_times.py").write_text(FAILING_TESTS)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"],
-        cwd=tmp_path,
-        env={
-            **environment,
-            **{"FAILING": failing, "PYTHONPATH": str(Path(__file__).parents[1])},
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment |= {"FAILING": failing, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = captured([sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"], cwd=tmp_path, env=environment)
     assert done.returncode == status, done.stdout
     last = done.stdout.splitlines()[-1]
     assert last == f"beside others: {result}" if result else "beside others" not in done.stdout

@@ -620,22 +620,11 @@ class TestShared:
                 "reads": 10000,
             }
             samples = tuple(base * chance.lognormvariate(0, 0.01) for _ in range(3))
-            return (
-                "measured",
-                "",
-                [
-                    Record(
-                        "scaling" if name.instances == 1 else "placement",
-                        "alignment_time",
-                        "s",
-                        "lower",
-                        samples,
-                        parameters,
-                        host=runner.host,
-                        system="amd-opteron",
-                    )
-                ],
+            check, where = "scaling" if name.instances == 1 else "placement", {"host": runner.host}
+            times = Record(
+                check, "alignment_time", "s", "lower", samples, parameters, **where, system="amd-opteron"
             )
+            return "measured", "", [times]
 
         monkeypatch.setattr(running._Runner, "_measure", measure)
         runners = []

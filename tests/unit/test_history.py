@@ -107,11 +107,7 @@ class TestFleets:
 
 def record(day, hour, value, status="valid", host="n0", **more):
     return Record(
-        "bandwidth",
-        "copy_bandwidth",
-        "GB/s",
-        "higher",
-        (value,),
+        *("bandwidth", "copy_bandwidth", "GB/s", "higher", (value,)),
         parameters={"pu_nodes": [0], "bank": 0},
         host=host,
         system="s",

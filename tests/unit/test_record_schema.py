@@ -20,16 +20,8 @@ FINITE = st.floats(allow_nan=False, min_value=-1e9, max_value=1e9).map(lambda v:
 
 
 def record(**other):
-    return Record(
-        **{
-            "check": "latency",
-            "metric": "random_latency",
-            "unit": "ns",
-            "better": "lower",
-            "samples": (3.0, 1.0, 2.0),
-        }
-        | other
-    )
+    fields = {"check": "latency", "metric": "random_latency", "unit": "ns", "better": "lower"}
+    return Record(**{**fields, "samples": (3.0, 1.0, 2.0), **other})
 
 
 def test_derived_figures():

@@ -296,20 +296,13 @@ class TestCommand:
         assert "the probe was killed" in first["reason"]
 
     def test_the_system_named_by_the_records_judges_without_the_option(self, tmp_path):
+        pus = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "samples": (63.0,)}
         slow = [
-            replace(
-                r,
-                system="amd-opteron",
-                check="topology",
-                metric="pus",
-                unit="1",
-                better="neither",
-                samples=(63.0,),
-            )
+            replace(r, **pus, system="amd-opteron", parameters={})
             for host_records in records_by_host(hosts=6, repetitions=1).values()
             for r in host_records[:1]
         ]
-        schema.append(tmp_path / "r.jsonl", [replace(r, parameters={}) for r in slow])
+        schema.append(tmp_path / "r.jsonl", slow)
         assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
         page = (tmp_path / "out" / "index.html").read_text()
         assert "has no reference" not in page

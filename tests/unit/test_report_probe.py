@@ -134,11 +134,7 @@ def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
     probe = [thread(2.0, 1, [0], 0), thread(1.0, 4, [0], 0)]
     likwid = [
         Record(
-            "contention",
-            "thread_bandwidth",
-            "GB/s",
-            "higher",
-            (value,),
+            *("contention", "thread_bandwidth", "GB/s", "higher", (value,)),
             {"program": "likwid-bench", "kernel": "copy", "bank": 0, "threads": threads},
             host="n1",
         )
@@ -155,11 +151,7 @@ def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
 def curve(program: str, nodes: int, bank: int, factor: float, **more: Any) -> list[Record]:
     return [
         Record(
-            "latency",
-            "random_latency",
-            "ns",
-            "lower",
-            (factor * ns,),
+            *("latency", "random_latency", "ns", "lower", (factor * ns,)),
             {"program": program, "size_bytes": size, "pu_nodes": [nodes], "bank": bank, **more},
             host="n1",
         )

@@ -30,11 +30,7 @@ def some(host, number, count=3):
     """Returns records of which none is like another."""
     return [
         Record(
-            "latency",
-            "random_latency",
-            "ns",
-            "lower",
-            (float(number), float(number) + i),
+            *("latency", "random_latency", "ns", "lower", (float(number), float(number) + i)),
             parameters={"bank": i, "pu_nodes": [0]},
             host=host,
             system="s",
