@@ -233,7 +233,7 @@ def test_a_link_of_somebody_else_is_not_followed(tmp_path):
 
 def test_a_pipe_of_somebody_else_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / lock_name())
-    with pytest.raises(BadInput, match="not a file"), host_lock.hold_host(print):
+    with pytest.raises(BadInput, match="a regular file"), host_lock.hold_host(print):
         pass
 
 
