@@ -31,8 +31,6 @@ STOPPING = (
 SUSPECT = 4
 #: The most names that a question suggests.
 _SUGGESTED = 4
-#: Follows the name of a missing aligner in the message.
-NOT_INSTALLED = " is not installed: "
 
 
 def one_line(text: str) -> str:

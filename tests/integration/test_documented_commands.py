@@ -99,7 +99,7 @@ COVERED = {
     },
     "slurm/test_slurm_templates.py": {
         r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_all_aspects_of_one_host",
-        r"sbatch (--array=.* )?slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
+        r"sbatch slurm/strategy.*": "test_every_host_of_an_array_runs_all_scenarios",
     },
     "slurm/test_slurm_tasks.py": {
         r"srun -n \d --cpus-per-task=8 firsttouch run .*": "test_tasks_of_two_hosts",

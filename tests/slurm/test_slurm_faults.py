@@ -127,28 +127,6 @@ def test_a_requeued_job_goes_on_where_it_was(shimmed: Site) -> None:
     _resumed(site, name, job)
 
 
-def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: Site) -> None:
-    site = aligning
-    steps = ("--step=bwa-mem-*-bound", "--step=bwa-mem-*-default", "--step=bwa-mem-1x*-interleave")
-    job = site.sbatch("--array=1-2", "--no-requeue", "slurm/strategy.sbatch", "--aligner", "bwa-mem", *steps)
-    name = f"strategy-{job}"
-    site.slurm.until(lambda: len(list((site.campaign(name) / "hosts").glob("*/steps.jsonl"))) == 2, "two hosts")
-    victim = sorted(f.name for f in (site.campaign(name) / "hosts").iterdir())[-1]
-    site.slurm.kill(victim)
-    ends = site.slurm.ends(job)
-    assert sorted(state for state, _ in ends.values()) == ["COMPLETED", "NODE_FAIL"]
-    left = site.state(name)
-    # Its step is free again once Slurm notices the dead host, perhaps after the others have ended.
-    if not left.whole:
-        assert len(left.gaps) == 1
-        # For a step that the host had claimed but not begun, only the end of its job is known.
-        assert "NODE_FAIL" in left.gaps[0].reason
-        more = site.sbatch("slurm/strategy.sbatch", "--campaign", name)
-        assert site.slurm.ends(more) == {more: ("COMPLETED", "0:0")}
-    done = [r for r in schema.collect([site.campaign(name) / "hosts"]) if r.status == "valid"]
-    assert len({r.parameters["scenario"] for r in done}) == len(left.campaign.steps)
-
-
 def test_two_campaigns_at_once_do_not_touch_each_other(shimmed: Site) -> None:
     site = shimmed
     jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "bandwidth-1", "--no-collect") for _ in "ab"]

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, convert, to_builtins
 from msgspec.structs import asdict
@@ -21,7 +21,6 @@ from firsttouch.campaign.journal import Journal, create_exclusive, now
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput, none_such
 from firsttouch.host.emulation import HOST
-from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems.definition import load
 
 SCHEMA = 1
@@ -31,15 +30,12 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 class Kind(Struct, frozen=True):
     """A kind of campaign.
 
-    *spread* ``each``: every host does every step. ``shared``: any host does a step, once; bridges
-    (:meth:`Campaign.bridge`) are done by every host that takes part. *aspects*: the four aspects are measured.
-    *widest*: of the PU-sets with several NUMA nodes, only that with all is measured.
-    *aligners*: all aligners by default, not none. *judged*: hosts get a verdict, and undecided and suspect metrics
-    are measured again.
+    *aspects*: the four aspects are measured. *widest*: of the PU-sets with several NUMA nodes, only that with all
+    is measured. *aligners*: all aligners by default, not none. *judged*: hosts get a verdict, and undecided and
+    suspect metrics are measured again.
     """
 
     title: str
-    spread: Literal["each", "shared"]
     aspects: bool
     widest: bool = False
     aligners: bool = False
@@ -47,9 +43,9 @@ class Kind(Struct, frozen=True):
 
 
 KINDS: Mapping[str, Kind] = {
-    "characterize": Kind("the four aspects of a host", "each", aspects=True),
-    "validate": Kind("hosts against their system's references", "each", aspects=True, widest=True, judged=True),
-    "strategy": Kind("the placement scenarios of aligners", "shared", aspects=False, aligners=True),
+    "characterize": Kind("the four aspects of a host", aspects=True),
+    "validate": Kind("hosts against their system's references", aspects=True, widest=True, judged=True),
+    "strategy": Kind("the placement scenarios of aligners", aspects=False, aligners=True),
 }
 
 
@@ -66,11 +62,6 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
         if self.argv[0] == "measure":
             return self.argv[1].replace("-", "_")
         return "placement"
-
-    @property
-    def aligner(self) -> str:
-        """The aligner that runs, "" if none does."""
-        return self.argv[self.argv.index("--aligner") + 1] if "--aligner" in self.argv[:-1] else ""
 
     def command(self, records: Path) -> list[str]:
         """Return its arguments with the file of its records."""
@@ -89,29 +80,6 @@ class Campaign(Struct, frozen=True, forbid_unknown_fields=True):
     repetitions: int
     steps: Annotated[tuple[Step, ...], Meta(min_length=1)]
     created: str
-
-    @property
-    def shared(self) -> bool:
-        """Return whether every step is done once, by any host."""
-        return KINDS[self.kind].spread == "shared"
-
-    def bridge(self, step: Step) -> Step | None:
-        """Return the step of a shared step's aligner in one instance without a policy, with the most threads.
-
-        None: there is no such step.
-
-        Times of two hosts are not comparable, because hosts differ. So every host measures this step before it
-        takes another step of the aligner. The gain of a scenario is then a ratio within one host: hosts are the
-        blocks of an incomplete block design with a common control.
-        """
-        if not self.shared or not step.aligner:
-            return None
-        plain: dict[int, Step] = {}
-        for other in self.steps:
-            name = parse_name(other.argv[1]) if other.aligner == step.aligner and other.argv[0] == "run" else None
-            if name and name.is_plain:
-                plain[name.threads or 0] = other
-        return plain[max(plain)] if plain else None
 
     @property
     def judged(self) -> bool:

@@ -144,11 +144,6 @@ def _collect_later(campaign: Campaign, job: slurm.SlurmJob, collecting: Sequence
 
 
 def missing_steps(campaign: Campaign, patterns: Sequence[str] = ()) -> list[Step]:
-    """Return the steps, of those that match *patterns*, that this host would run now, with their bridges."""
-    left_here = set(unfinished_steps(campaign, campaign.host(host_name())))
-    # A shared step is run by one host, but each host measures the bridge before it takes another step.
-    others = campaign.hosts() if campaign.shared else []
-    left = left_here.intersection(*(unfinished_steps(campaign, each) for each in others))
-    steps = campaigns.select_steps(campaign.steps, patterns)
-    bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
-    return [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & left_here]
+    """Return the steps, of those that match *patterns*, that this host would run now."""
+    left = unfinished_steps(campaign, campaign.host(host_name()))
+    return [step for step in campaigns.select_steps(campaign.steps, patterns) if step.name in left]

@@ -19,8 +19,6 @@ def finished_records(campaign_state: State) -> list[Record]:
 
 def missing_results(campaign_state: State) -> dict[str, list[str]]:
     """Return, by host, the missing results and why; named hosts that did not take part are included."""
-    if campaign_state.campaign.shared:  # no host had to do any particular step
-        return {j.host: [] for j in campaign_state.journals}
     gaps = {(gap.host, gap.step) for gap in campaign_state.gaps}
     by_host = {
         j.host: [

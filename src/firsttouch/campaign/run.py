@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import signal
 import tempfile
@@ -21,10 +20,10 @@ from firsttouch.benchmarks import drawn_order, kernel_settings, profiles
 from firsttouch.campaign import campaigns, rounds
 from firsttouch.campaign.campaigns import Campaign, Step
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Mark, State, full_disk_as_missing, is_full, now
-from firsttouch.campaign.leases import Holder, Lease, Leases
+from firsttouch.campaign.leases import Holder, Leases
 from firsttouch.campaign.state import missing_of
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import NOT_INSTALLED, RunFailed
+from firsttouch.errors import RunFailed
 from firsttouch.execution import backends, host_lock, slurm
 from firsttouch.execution.child_process import child, follow, last_lines
 from firsttouch.execution.progress import Steps
@@ -113,14 +112,10 @@ def run(
         runner.is_again = not runner.left()
         if campaign.judged:
             runner.look()
-        with runner.progress:
-            if campaign.shared:
-                runner.share()
-            else:
-                with runner.taking_part():
-                    runner.go()
-                    if judge is not None and campaign.judged:
-                        runner.decide(judge)
+        with runner.progress, runner.taking_part():
+            runner.go()
+            if judge is not None and campaign.judged:
+                runner.decide(judge)
     return runner.outcome
 
 
@@ -159,14 +154,6 @@ class _Runner:
         hosts = hosts if self.host in hosts else [self.host]
         self.meeting = rounds.Meeting(campaign, self.journal, self.leases, hosts, say=say, clock=clock)
 
-    def share(self) -> None:
-        """Run the steps of a shared campaign that no other host does."""
-        while (next_step := self._next()) is not None:
-            step, lease = next_step
-            with lease:
-                if self._bridged(step, lease.beat_if_due):
-                    self.step(step, lease.beat_if_due)
-
     @contextlib.contextmanager
     def taking_part(self) -> Iterator[None]:
         """Hold the lease of this host, one for all its steps."""
@@ -184,7 +171,7 @@ class _Runner:
         for step in self.draw(steps, 0):
             if self.campaign.judged and step.name != "topology":
                 self.look()
-            self.step(step, self.beat)
+            self.step(step)
 
     def draw(self, steps: Sequence[Step], number: int) -> list[Step]:
         """Return the steps of a round in a newly drawn order, behind the topology, which does not measure."""
@@ -200,15 +187,10 @@ class _Runner:
         return [s for s in self.steps if s.name not in done]
 
     def _finished(self) -> set[str]:
-        """Return the steps that are not run here any more: finished, or failed on some host of this submission.
-
-        A failed step waits for the next submission, because every host of this one would fail at it in turn.
-        """
-        hosts = self._all_journals() if self.campaign.shared else [self.journal]
+        """Return the steps that are not run any more: finished, or failed in this submission."""
         return {
             entry.step
-            for host in hosts
-            for entry in host.entries()
+            for entry in self.journal.entries()
             if entry.state in FINISHED
             or (entry.state in {"failed", "invalid"} and self.job and entry.array == self.job.array)
         }
@@ -216,66 +198,7 @@ class _Runner:
     def _all_journals(self) -> list[Journal]:
         return [self.journals.setdefault(j.folder, j) for j in self.campaign.hosts()]
 
-    def _bridged(self, step: Step, beat: Callable[[], None]) -> bool:
-        """Measure the bridge of *step* (see Campaign.bridge) on this host first; return whether *step* can follow.
-
-        If the bridge fails, this host leaves the other steps of the aligner to other hosts.
-        """
-        bridge = self.campaign.bridge(step)
-        if bridge is None or bridge == step:
-            return True
-        if not self._has_finished(bridge) and bridge.name not in self.tried:
-            self.step(bridge, beat)
-        good = self._has_finished(bridge)
-        if not good:
-            self.tried |= {s.name for s in self.campaign.steps if s.aligner == step.aligner}
-        return good
-
-    def _has_finished(self, step: Step) -> bool:
-        """Return whether this host itself has finished *step*."""
-        return any(e.step == step.name and e.state in FINISHED for e in self.journal.entries())
-
-    def _why_skipped(self, step: Step) -> str:
-        """Return why this host skipped *step*, "" if it did not."""
-        last = next((e for e in reversed(self.journal.entries()) if e.step == step.name), None)
-        return last.reason if last and last.state == "skipped" else ""
-
-    def _in_order(self, steps: Sequence[Step]) -> list[Step]:
-        """Return shared steps in the order in which this host tries to take them.
-
-        Steps of aligners whose bridge this host has measured come first: this needs few bridges, and most
-        comparisons are within one host. Steps of aligners that the fewest hosts have begun follow. Ties are broken
-        by a hash, which differs between hosts, so that no scenario always runs first or last.
-        """
-        hosts: dict[str, set[str]] = defaultdict(set)
-        hosts_of_aligner: dict[str, set[str]] = defaultdict(set)
-        aligners = {s.name: s.aligner for s in self.campaign.steps}
-        for journal in self._all_journals():
-            for entry in journal.entries():
-                hosts[entry.step].add(journal.host)
-                hosts_of_aligner[aligners.get(entry.step, "")].add(journal.host)
-
-        def lot(name: str) -> str:
-            return hashlib.sha256(f"{self.campaign.created} {self.host}\0{name}".encode()).hexdigest()
-
-        def rank(step: Step) -> tuple[bool, int, str, bool, str]:
-            bridge = self.campaign.bridge(step)
-            begun = hosts[bridge.name] if bridge else hosts_of_aligner[step.aligner]
-            return self.host not in begun, len(begun), lot(step.aligner), step != bridge, lot(step.name)
-
-        return sorted(steps, key=rank)
-
-    def _next(self) -> tuple[Step, Lease] | None:
-        for step in self._in_order(self.left()):
-            if (lease := self.leases.take(step.name)) is None:
-                continue
-            # Another host may have finished the step just before the lease was taken.
-            if step.name not in self._finished():
-                return step, lease
-            lease.release()
-        return None
-
-    def step(self, step: Step, beat: Callable[[], None]) -> None:
+    def step(self, step: Step) -> None:
         """Run one step and store its records and its state, or the reason why it failed."""
         self.progress.begin(step.name, len(self.left()))
         self.place += 1
@@ -283,7 +206,7 @@ class _Runner:
         self._note(step, "began")
         began = self.clock.monotonic()
         try:
-            state, reason, records = self._measure(step, beat)
+            state, reason, records = self._measure(step)
             begin, end = self.journal.add(records) if records else (0, 0)
         except BaseException as error:
             self._note(step, "stopped" if isinstance(error, KeyboardInterrupt) else "failed", _reason(error))
@@ -306,20 +229,14 @@ class _Runner:
         job = (self.job.job, self.job.array) if self.job else ("", "")
         self.journal.write(Entry(step.name, state, now(), self.host, *job, reason, round(seconds, 3), begin, end))
 
-    def _measure(self, step: Step, beat: Callable[[], None]) -> tuple[State, str, list[Record]]:
+    def _measure(self, step: Step) -> tuple[State, str, list[Record]]:
         """Run the step's command; return its outcome, the reason unless it was measured, and its records.
 
-        A step that failed keeps the records that it wrote before. A step is skipped if its bridge was skipped
-        because the aligner is not installed.
+        A step that failed keeps the records that it wrote before.
         """
-        bridge = self.campaign.bridge(step)
-        if bridge and bridge != step:
-            reason = self._why_skipped(bridge)
-            if reason.startswith(f"{step.aligner}{NOT_INSTALLED}"):
-                return "skipped", reason, []
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as name:
             out, log, stated = (Path(name) / file for file in ("records.jsonl", "log", "outcome.json"))
-            status = self._command(step.command(out), log, stated, beat)
+            status = self._command(step.command(out), log, stated)
             records = schema.read(out) if out.exists() else []
             last_words = last_lines(log, 1).removeprefix("firsttouch: error: ")
             outcome = step_outcome.read(stated, status, has_records=bool(records), last_words=last_words)
@@ -328,7 +245,7 @@ class _Runner:
                 reason += f" (temporary files are in {tempfile.gettempdir()}: TMPDIR names another folder)"
             return outcome.word, reason, records
 
-    def _command(self, argv: list[str], log: Path, stated: Path, beat: Callable[[], None]) -> int:
+    def _command(self, argv: list[str], log: Path, stated: Path) -> int:
         env = {
             step_outcome.VARIABLE: str(stated),
             profiles.VARIABLE: self.campaign.effort,
@@ -342,7 +259,7 @@ class _Runner:
             log.open("wb") as err,
             child(command, stop=signal.SIGTERM, patience=5, stderr=err, env=env) as process,
         ):
-            return follow(process, 1, beat)
+            return follow(process, 1, self.beat)
 
     def look(self) -> float:
         """Record the host's kernel settings; return how many PUs other programs keep busy."""
@@ -396,7 +313,7 @@ class _Runner:
                 self.say(f"{self.host}: measuring undecided steps again: {', '.join(s.name for s in steps)}")
             for step in self.draw(steps, number):
                 if rounds.fits(seconds.get(step.name, 0.0), deadline, self.clock):
-                    self.step(step, self.beat)
+                    self.step(step)
                 else:
                     is_late = True
         limits = {

@@ -26,7 +26,7 @@ SILENT = "it stopped answering"
 
 
 class Gap(Struct, frozen=True):
-    """A missing step of a host, a missing step of any host (*host* ""), or a missing host (*step* "")."""
+    """A missing step of a host, or a missing host (*step* ""); *host* is "" for hosts whose names are unknown."""
 
     host: str
     step: str
@@ -140,10 +140,9 @@ def state(campaign: Campaign) -> State:
     submitted = submissions(campaign.folder, damage)
     jobs = {e.job for lines in entries.values() for e in lines if e.job} | {s.job for s in submitted if s.job}
     ends = _Ends(jobs)
-    steps = _shared_steps if campaign.shared else _steps_of_each_host
-    pairs = list(steps(campaign, entries, submitted, ends))
+    pairs = list(_steps_of_hosts(campaign, entries, submitted, ends))
     gaps = [gap for gap, entry in pairs if not _is_finished(entry)]
-    silent = {} if campaign.shared else _silent_hosts(campaign, entries, ends)
+    silent = _silent_hosts(campaign, entries, ends)
     stopped = {(gap.host, gap.step) for gap in silent.values()}
     gaps = [*silent.values(), *(gap for gap in gaps if (gap.host, gap.step) not in stopped)]
     gaps += [Gap(j.host, "", line) for j in journals for line in j.damage]
@@ -229,23 +228,10 @@ def _reason(entry: Entry | None, ends: _Ends, default: str) -> str:
     return f"{entry.state} {where}: {entry.reason}{end}"
 
 
-def _shared_steps(
+def _steps_of_hosts(
     campaign: Campaign, entries: dict[str, list[Entry]], submitted: Sequence[Submission], ends: _Ends
 ) -> Iterator[tuple[Gap, Entry | None]]:
-    """Yield each step of a shared campaign with its entry, and its gap if the step is not finished."""
-    last = _last(sorted((e for lines in entries.values() for e in lines), key=lambda e: e.time))
-    default = f"not begun: {_submitted(submitted, ends)}"
-    for step in campaign.steps:
-        entry, bridge = last.get(step.name), campaign.bridge(step)
-        failed = bridge and bridge.name in last and not _is_finished(last[bridge.name])
-        why = f"not begun: {bridge.name} comes first" if bridge and failed else default
-        yield Gap("", step.name, _reason(entry, ends, why)), entry
-
-
-def _steps_of_each_host(
-    campaign: Campaign, entries: dict[str, list[Entry]], submitted: Sequence[Submission], ends: _Ends
-) -> Iterator[tuple[Gap, Entry | None]]:
-    """Yield the same for each step of each host, and the hosts that did not take part."""
+    """Yield each step of each host with its entry, and its gap if the step is not finished; then missing hosts."""
     for host, lines in entries.items():
         last = _last(lines)
         end = ends.last_end(lines[-1].job, host) if lines else "its job started no step"

@@ -40,7 +40,6 @@ from firsttouch.tools import require_report
 ANY_HOST = " (any host: --system names one with references)"
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
-  sbatch --array=1-8 slurm/strategy.sbatch --aligner bwa-mem           (spread over eight)
   sbatch -N 8 slurm/validate.sbatch --system amd-opteron
   firsttouch campaign run strategy --aligner bwa-mem                   (here and now, without Slurm)
   firsttouch campaign run strategy --aligner bwa-mem --aligner bowtie2 --dataset lambda

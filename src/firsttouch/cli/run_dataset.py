@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from firsttouch.advice.aligner_inputs import InputRequest, Inputs
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options
-from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
+from firsttouch.errors import BadInput, CannotHere, Missing
 from firsttouch.execution import host_lock, index_cache, pu_claims
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import Form, launch
@@ -141,7 +141,7 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
         aligner.version()
     except Missing as error:
         if request.if_installed:
-            raise CannotHere(f"{aligner.name}{NOT_INSTALLED}{error}") from error
+            raise CannotHere(f"{aligner.name} is not installed: {error}") from error
         raise
     if request.reads_per_thread:
         for name in ("output", "checksum", "expect_sha256", "counters"):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gains of scenarios that several hosts measured, over the default run, with their intervals.
 
-Hosts differ, so every time is compared with the default run of the same host. Hosts are the blocks of an
-incomplete block design, and the default run is the treatment that all blocks share, so the level of a host cancels
-(R. A. Fisher, The design of experiments, 1935; D. C. Montgomery, Design and analysis of experiments, chapter 4).
+Hosts differ, so every time is compared with the default run of the same host: hosts are the blocks of a block
+design, so the level of a host cancels (R. A. Fisher, The design of experiments, 1935; D. C. Montgomery, Design and
+analysis of experiments, chapter 4).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -58,15 +58,11 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
     """Return the gain of every scenario with its simultaneous interval (:data:`CONFIDENCE`).
 
     Every host of *times* has the *default*, and all times are above 0. The gain of a scenario is the geometric
-    mean over its hosts of the ratio of the geometric means (default / scenario). Two things widen the interval:
-
-    * Noise. The variance of a gain is the larger of two: of repetitions, pooled over all hosts and scenarios,
-      and of a scenario's gain between hosts, pooled over the scenarios of several hosts. Student's t allows
-      for the number of comparisons with one control (C. W. Dunnett, A multiple comparison procedure for comparing
-      several treatments with a control, 1955; here by Bonferroni's inequality).
-    * Hosts that did not measure the scenario. Their default runs show how much slower they are. If the
-      difference is a factor, they have the same gain; if it is a constant number of seconds, they have the gain of
-      the times with this constant added. The interval covers both.
+    mean over its hosts of the ratio of the geometric means (default / scenario). The variance of a gain is the
+    larger of two: of repetitions, pooled over all hosts and scenarios, and of a scenario's gain between hosts,
+    pooled over the scenarios of several hosts. Student's t allows for the number of comparisons with one control
+    (C. W. Dunnett, A multiple comparison procedure for comparing several treatments with a control, 1955; here by
+    Bonferroni's inequality).
 
     With a single repetition and host the noise is unknown, and so are the ends.
     """
@@ -89,23 +85,12 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
             result[scenario] = Interval(math.exp(gain))
             continue
         half = math.sqrt(variance) * student_quantile((1 - level) / 2, freedom)
-        elsewhere = [gain, *_elsewhere(base, means[scenario])]
-        low, high = min(elsewhere) - half, max(elsewhere) + half
-        result[scenario] = Interval(math.exp(gain), math.exp(low), math.exp(high))
+        result[scenario] = Interval(math.exp(gain), math.exp(gain - half), math.exp(gain + half))
     return result
 
 
 def _mean_log(seconds: Sequence[float]) -> float:
     return float(np.mean(np.log(seconds)))
-
-
-def _elsewhere(base: Mapping[str, float], means: Mapping[str, float]) -> Iterator[float]:
-    """Yield the log gain on each host without the scenario, if hosts differ by a constant number of seconds."""
-    for host, mean in means.items():
-        for other in base.keys() - means.keys():
-            seconds = math.exp(mean) + math.exp(base[other]) - math.exp(base[host])
-            if seconds > 0:
-                yield base[other] - math.log(seconds)
 
 
 def _pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
