@@ -264,7 +264,7 @@ def test_razip_s_index_after_the_data_is_no_harm_where_the_checksum_is_known(dat
     assert get("web").reads[0].read_bytes() == NOISE
     assert get("web").notes == ()
     remote(server)
-    with pytest.raises(RunFailed, match="not gzip"):
+    with pytest.raises(RunFailed, match="corrupt gzip data"):
         get("web")
 
 

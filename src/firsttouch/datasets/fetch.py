@@ -360,7 +360,8 @@ def _check_packed(file: DataFile, path: Path, progress: Progress) -> None:
     """Raise Corrupt if *path*, a file as published, has another checksum than the manifest states."""
     if file.packed_checksum:
         algorithm, expected = file.packed_checksum.split(":")
-        actual = store.digests_of(path, [algorithm], f"checking {file.name}", progress)[algorithm]
+        progress(f"checking {file.name}", 0, None)
+        actual = store.digest_of(path, algorithm)
         if actual != expected:
             raise store.Corrupt(f"{algorithm} is {actual}, expected {expected}")
 
@@ -369,27 +370,24 @@ def _unpack(request: _Request, file: DataFile, path: Path, origin: str, progress
     """Put the decompressed content of *path* into the store as *file*; raises Corrupt for unexpected content."""
     algorithm, _, expected = file.checksum.partition(":")
     pinned = file.checksum != UNPINNED
-    chunks = store.gunzip(
-        store.read(path, f"unpacking {file.name}", progress),
-        partial=file.first_bytes is not None,
-        tail_ignored=pinned,
+    chunks = store.unpacked(
+        path, f"unpacking {file.name}", progress, partial=file.first_bytes is not None, tail_ignored=pinned
     )
     if file.first_reads or file.truncate:
         chunks = store.cut_reads(chunks, file.first_reads, file.truncate)
     with request.place.temporary() as folder, name_disk_errors(request.place.folder, file.bytes_about):
         temporary = folder / file.name
-        facts = store.write(chunks, temporary, file.role, [algorithm] if pinned else [])
-        if pinned and facts.digests[algorithm] != expected:
-            raise store.Corrupt(
-                f"{algorithm} of the unpacked {file.name} is {facts.digests[algorithm]}, expected {file.checksum}"
-            )
+        facts = store.write(chunks, temporary, file.role)
+        actual = facts.sha256 if algorithm == "sha256" or not pinned else store.digest_of(temporary, algorithm)
+        if pinned and actual != expected:
+            raise store.Corrupt(f"{algorithm} of the unpacked {file.name} is {actual}, expected {file.checksum}")
         _check_facts(request, file, facts)
-        request.place.keep(temporary, file, facts.digests["sha256"], origin)
+        request.place.keep(temporary, file, facts.sha256, origin)
 
 
 def _check_facts(request: _Request, file: DataFile, facts: store.FileFacts) -> None:
     """Raise Corrupt if *facts* differ from the manifest or from the first download."""
-    expect, sha256 = request.expect, facts.digests["sha256"]
+    expect, sha256 = request.expect, facts.sha256
     if file.role == "reads":
         about = expect.reads_about or facts.records
         if abs(facts.records - about) > _ROUNDED * about:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from firsttouch.tools import no_idle_threads
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
-# Streams of bytes: decompressed, cut, counted and hashed in one pass
+# Streams of bytes: decompressed, cut, counted and hashed
 
 #: Called with the name of the work, the bytes done and the total bytes (None: unknown).
 Progress = Callable[[str, int, int | None], None]
@@ -37,66 +39,58 @@ class Corrupt(Exception):
 class FileFacts(NamedTuple):
     """Facts of a file that was written."""
 
-    digests: dict[str, str]  #: algorithm -> hex digest
+    sha256: str
     size: int  #: bytes
     records: int  #: reads, or contigs of a reference
     read_length: int | None = None  #: bases of the first read
 
 
-def read(path: Path, what: str, progress: Progress) -> Iterator[bytes]:
-    """Yield the bytes of *path*, with progress as *what*; raises RunFailed if it cannot be read."""
+def unpacked(
+    path: Path, what: str, progress: Progress, *, partial: bool = False, tail_ignored: bool = False
+) -> Iterator[bytes]:
+    """Yield the bytes of *path*, decompressed if they are gzip, with progress as *what*.
+
+    *partial*: the file may end early. *tail_ignored*: bytes that follow the last member and are not gzip are
+    dropped (razip appends its index there), which is safe only with a checksum of the decompressed data. Raises
+    Corrupt, and RunFailed if the file cannot be read.
+    """
+    with _readable(path) as file:
+        total = os.fstat(file.fileno()).st_size
+        is_packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        content = gzip.GzipFile(fileobj=file) if is_packed else file
+        while True:
+            try:
+                chunk = content.read1(_CHUNK)
+            except EOFError:
+                if partial:
+                    return
+                raise Corrupt("the gzip data end early: the file is truncated") from None
+            except (gzip.BadGzipFile, zlib.error) as error:
+                if tail_ignored and isinstance(error, gzip.BadGzipFile):
+                    return
+                raise Corrupt(f"corrupt gzip data ({error})") from None
+            if not chunk:
+                return
+            progress(what, file.tell(), total)
+            yield chunk
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[BufferedReader]:
+    """Open a file; raises RunFailed if it cannot be read."""
     try:
         with path.open("rb") as file:
-            total = os.fstat(file.fileno()).st_size
-            yield from with_progress(iter(lambda: file.read(_CHUNK), b""), what, total, progress)
+            yield file
     except OSError as error:
         raise RunFailed(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def with_progress(chunks: Iterable[bytes], what: str, total: int, progress: Progress) -> Iterator[bytes]:
-    """Yield *chunks*, with progress as *what* in bytes of *total*."""
-    done = 0
-    for chunk in chunks:
-        done += len(chunk)
-        progress(what, done, total)
-        yield chunk
-
-
-def gunzip(chunks: Iterable[bytes], *, partial: bool = False, tail_ignored: bool = False) -> Iterator[bytes]:
-    """Yield *chunks* decompressed if they are gzip, else unchanged.
-
-    *partial*: the stream may end early. *tail_ignored*: bytes that follow the last member and are not gzip are
-    dropped (razip appends its index there), which is safe only with a checksum of the decompressed data. Raises
-    Corrupt.
-    """
-    member = zlib.decompressobj(wbits=31)
-    begun = ended = plain = False  # the state: in a member, after a member, not gzip
-    for number, piece in enumerate(chunks):
-        chunk = piece
-        plain = plain or (number == 0 and chunk[:2] != b"\x1f\x8b")
-        if plain:
-            yield chunk
-            continue
-        while chunk:
-            if ended and not begun and not (chunk := chunk.lstrip(b"\0")):
-                break  # zero padding is allowed between and after members
-            try:
-                data = member.decompress(chunk)
-            except zlib.error as error:
-                if begun or not ended:
-                    raise Corrupt(f"corrupt gzip data ({error})") from None
-                if tail_ignored:
-                    return
-                raise Corrupt("bytes that are not gzip follow the gzip data") from None
-            begun = True
-            if data:
-                yield data
-            chunk = b""
-            if member.eof:
-                chunk, member = member.unused_data, zlib.decompressobj(wbits=31)
-                begun, ended = False, True
-    if begun and not partial:
-        raise Corrupt("the gzip data end early: the file is truncated")
+def digest_of(path: Path, algorithm: str) -> str:
+    """Return the hex digest of a file; raises RunFailed if it cannot be read."""
+    # Some archives publish MD5. It protects against accidents here, not against attackers.
+    with _readable(path) as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
 def cut_reads(chunks: Iterable[bytes], first: int | None, truncate: int | None) -> Iterator[bytes]:
@@ -142,32 +136,17 @@ def _trimmed(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield b"\n" * max(1, min(held.count(b"\n"), 4 - lines % 4))
 
 
-class _Digests:
-    """Digests of a stream by several algorithms."""
-
-    def __init__(self, algorithms: Iterable[str]) -> None:
-        # Some archives publish MD5, which protects against accidents, not against attackers.
-        self._digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
-
-    def update(self, chunk: bytes) -> None:
-        for digest in self._digests.values():
-            digest.update(chunk)
-
-    def hex(self) -> dict[str, str]:
-        return {name: digest.hexdigest() for name, digest in self._digests.items()}
-
-
-def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable[str] = ()) -> FileFacts:
+def write(chunks: Iterable[bytes], target: Path, role: str) -> FileFacts:
     """Write *chunks*, a FASTA (role "reference") or FASTQ ("reads") text, to *target*; return its facts.
 
-    Digests are SHA-256 and the ones of *algorithms*. Raises Corrupt if the text is not complete.
+    Raises Corrupt if the text is not complete.
     """
-    digests = _Digests({"sha256", *algorithms})
+    digest = hashlib.sha256()
     size = contigs = 0
     head = last = b""
     with target.open("wb") as file:
         for chunk in chunks:
-            digests.update(chunk)
+            digest.update(chunk)
             if role == "reference":
                 contigs += chunk.count(b"\n>") + ((last or b"\n") == b"\n" and chunk[:1] == b">")
             size += len(chunk)
@@ -176,10 +155,10 @@ def write(chunks: Iterable[bytes], target: Path, role: str, algorithms: Iterable
         file.flush()
         os.fsync(file.fileno())
     if role == "reads":
-        return FileFacts(digests.hex(), size, *_check_fastq(target))
+        return FileFacts(digest.hexdigest(), size, *_check_fastq(target))
     if head != b">":
         raise Corrupt("not a FASTA file: it does not begin with '>'")
-    return FileFacts(digests.hex(), size, contigs)
+    return FileFacts(digest.hexdigest(), size, contigs)
 
 
 def _check_fastq(file: Path) -> tuple[int, int]:
@@ -196,14 +175,6 @@ def _check_fastq(file: Path) -> tuple[int, int]:
         raise Corrupt("unusable FASTQ: it is gzip within gzip")
     with file.open("rb") as stream:
         return reads.records, len([stream.readline(), stream.readline()][1].rstrip(b"\r\n"))
-
-
-def digests_of(path: Path, algorithms: Iterable[str], what: str, progress: Progress) -> dict[str, str]:
-    """Return the hex digests of the file *path*, by algorithm."""
-    digests = _Digests(algorithms)
-    for chunk in read(path, what, progress):
-        digests.update(chunk)
-    return digests.hex()
 
 
 # ----------------------------------------------------------------------
@@ -264,7 +235,8 @@ class Place(NamedTuple):
         entry, path = self.record(file.name), self.path(file.name)
         if entry.get("recipe") != file.recipe or not path.is_file():
             return False
-        if digests_of(path, ["sha256"], f"checking {file.name}", progress)["sha256"] != entry["sha256"]:
+        progress(f"checking {file.name}", 0, None)
+        if digest_of(path, "sha256") != entry["sha256"]:
             return False
         with suppress(OSError):  # a shared store may be read-only
             self._write(file.name, entry)

@@ -69,17 +69,17 @@ def make(place: Place, options: Options, progress: Progress) -> None:
         with place.temporary() as folder:
             from firsttouch.datasets.genome import fasta  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
+            progress(f"making {GENOME}", 0, None)
             chunks = fasta(options.genome_size, options.repeat_fraction, options.seed)
-            chunks = store.with_progress(chunks, f"making {GENOME}", options.genome_size * 81 // 80, progress)
             facts = store.write(chunks, folder / GENOME, "reference")
-            place.keep(folder / GENOME, genome, facts.digests["sha256"], "firsttouch")
+            place.keep(folder / GENOME, genome, facts.sha256, "firsttouch")
     if not all(place.intact(file, progress) for file in reads):
         with place.temporary() as folder:
             argv = _argv(program, options, place.path(GENOME), folder / "sim")
             _simulate(argv, folder, progress)
             for i, file in enumerate(reads, start=1):
                 facts = _unpack(_output(folder / "sim", i), folder / file.name, options, progress)
-                place.keep(folder / file.name, file, facts.digests["sha256"], " ".join(argv[:-2]))
+                place.keep(folder / file.name, file, facts.sha256, " ".join(argv[:-2]))
 
 
 def _argv(program: str, options: Options, genome: Path, prefix: Path) -> list[str]:
@@ -117,7 +117,7 @@ def _output(prefix: Path, end: int) -> Path:
 
 def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> store.FileFacts:
     """Decompress a file of dwgsim, and check the number and length of its reads."""
-    chunks = store.gunzip(store.read(packed, f"unpacking {target.name}", progress))
+    chunks = store.unpacked(packed, f"unpacking {target.name}", progress)
     try:
         facts = store.write(chunks, target, "reads")
     except store.Corrupt as error:
