@@ -413,19 +413,17 @@ def test_a_setting_that_changed_with_the_loss_is_a_possible_cause(tmp_path, run_
 
 
 @pytest.mark.parametrize(
-    ("past", "rate", "word", "text"),
+    ("past", "rate", "word"),
     [
-        ([("n1", day) for day in range(1, 21)], 150, "pass", "of 60 of its own (1"),
-        ([("n1", day) for day in range(1, 21)], 120, "fail", "better than 0 of 60 of its own (1"),
-        ([(f"n{n}", 1) for n in range(2, 10)], 120, "fail", "better than 0 of 24 of its type's (1"),
-        ([(f"n{n}", 1) for n in range(2, 10)], 150, "pass", "of 24 of its type's (1"),
+        ([("n1", day) for day in range(1, 21)], 150, "pass"),
+        ([("n1", day) for day in range(1, 21)], 120, "fail"),
+        ([(f"n{n}", 1) for n in range(2, 10)], 120, "fail"),
+        ([(f"n{n}", 1) for n in range(2, 10)], 150, "pass"),
     ],
 )
-def test_a_check_says_where_the_host_stands_in_the_past(past, rate, word, text):
+def test_the_past_judges_a_check(past, rate, word):
     earlier = [r for host, day in past for r in session(host, day, 150)]
     document, _ = CheckJudge(load("amd-milan"), strict=False, past=earlier).verdict(session("n1", 25, rate))
-    (standing,) = document["standing"]
-    assert text in standing["text"]
     assert document["verdict"] in {word, "undecided" if word == "pass" else word}
 
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import queue
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,8 +44,6 @@ _LEAST, _MOST = 5.0, 3600.0
 _MARGIN, _FOR_OUTPUT = 0.75, 0.5
 #: The most measurements that are named as not done.
 _NAMED = 3
-#: Lines of progress that wait for a reader at most; further ones are left out.
-_MOST_LINES = 1000
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -61,7 +57,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     options.add(parser, "--system", default=paths.LOCAL, help="the system whose references judge (default: local)")
     options.add(parser, "--records", "--share-host", "--strict")
-    past = "also compare with earlier records (file, folder, store) of this host, or of others of its type"
+    past = "earlier records (file, folder, store) of this host, or of others of its type, which judge it, too"
     parser.add_argument("--against", type=Path, metavar="PAST", help=past)
     parser.add_argument("--measuring", action="store_true", help=argparse.SUPPRESS)
 
@@ -135,37 +131,16 @@ def _measure(args: argparse.Namespace) -> int:
         given.refuse_unread()
         if not past:
             raise BadInput(f"no record of system {system.name}", file=args.against)
-    with _patient() as saying:
-        judge = CheckJudge(system, args.strict, past)
-        states = host_check.states(system, args.records, judge, share_host=args.share_host, say=saying)
-        try:
-            for state in states:
-                print(json.dumps(asdict(state)), flush=True)
-        except (FirstTouchError, KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # libraries fail in any way under limits of memory or processes
-            raise CannotHere(f"the check failed: {type(error).__name__}: {error}") from error
+    judge = CheckJudge(system, args.strict, past)
+    states = host_check.states(system, args.records, judge, share_host=args.share_host, say=say)
+    try:
+        for state in states:
+            print(json.dumps(asdict(state)), flush=True)
+    except (FirstTouchError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # libraries fail in any way under limits of memory or processes
+        raise CannotHere(f"the check failed: {type(error).__name__}: {error}") from error
     return 0
-
-
-@contextmanager
-def _patient() -> Iterator[Callable[[str], None]]:
-    """Yield a function that prints progress without waiting for its reader."""
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-
-    def print_lines() -> None:
-        while (line := lines.get()) is not None:
-            say(line)
-
-    def put(line: str) -> None:
-        if lines.qsize() < _MOST_LINES:
-            lines.put(line)
-
-    printing = threading.Thread(target=print_lines, daemon=True)
-    printing.start()
-    yield put
-    lines.put(None)
-    printing.join(_FOR_OUTPUT)
 
 
 def _print(args: argparse.Namespace, state: CheckState, status: int, *, in_time: bool) -> None:
@@ -188,8 +163,6 @@ def _print(args: argparse.Namespace, state: CheckState, status: int, *, in_time:
     for measured in state.measured:
         print(one_line(f"{measured['metric']}: {measured['value']:.4g} {measured['unit']}"))
     parts = [verdict["line"] if verdict else "verdict undecided: this host is unknown", *state.troubles]
-    for standing in (verdict or {}).get("standing", ())[:1]:
-        parts.append(f"worst compared with {args.against}: {standing['text']}")
     if left:
         others = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         parts.append(f"not measured in {args.seconds:g} s: {', '.join(left[:_NAMED])}{others}")

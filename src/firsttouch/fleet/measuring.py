@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from firsttouch.campaign.results import missing_results
 from firsttouch.campaign.state import State
@@ -26,11 +25,11 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
 from firsttouch.records import samples_table
-from firsttouch.records.cases import Case, by_key
+from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import is_exceeded
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
-from firsttouch.units import number, quantity, quantity_range, text_range
+from firsttouch.units import number, text_range
 
 #: How many hosts repeat a case with a host that is undecided in it: repetitions show the level of good hosts, too.
 SIBLINGS = 8
@@ -118,13 +117,13 @@ class CheckJudge(Struct, frozen=True):
     past: Sequence[Record] = ()
 
     def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
-        """Return the verdict as JSON, with where the host stands in the past, and its exit status."""
+        """Return the verdict as JSON, and its exit status."""
         keys = {Case.from_record(record).key for record in records}
         past = [record for record in self.past if Case.from_record(record).key in keys]
         table = samples_table.of_records([*past, *records])
         findings = judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
         verdict = findings.of(records[0].host)
-        document = {**verdict.to_dict(), "standing": [s.to_dict() for s in standings(past, records)]}
+        document = verdict.to_dict()
         if verdict.verdict == "invalid":  # only a fail proves something against the host
             is_suspect = any(finding.verdict == "suspect" for finding in verdict.findings)
             is_suspect |= any(is_exceeded(r.check, r.metric, r.value) for r in records)
@@ -134,48 +133,6 @@ class CheckJudge(Struct, frozen=True):
     def undecided(self, records: Sequence[Record]) -> Collection[str]:
         """Return the keys of the cases that another repetition may decide."""
         return judging.undecided(records, self.system)
-
-
-class Standing(Struct, frozen=True):
-    """Where a *case* stands among earlier values, of the host *itself* or else of others, and how many are worse.
-
-    *low* and *high* are the ends of the earlier values, in the *unit* of *value*.
-    """
-
-    case: str
-    value: float
-    unit: str
-    itself: bool
-    worse: int
-    earlier: int
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, with a sentence."""
-        whose = "its own" if self.itself else "its type's"
-        ends = quantity_range(self.low, self.high, self.unit)
-        value = quantity(self.value, self.unit)
-        text = f"{self.case}: {value}, better than {self.worse} of {self.earlier} of {whose} ({ends})"
-        return {**asdict(self), "text": text}
-
-
-def standings(past: Sequence[Record], records: Sequence[Record]) -> list[Standing]:
-    """Return where each measured case of a host's *records* stands among the *past*, the worst place first."""
-    judged_records = (r for r in records if r.status == "valid" and r.unit != "1" and r.judged)
-    newest = {Case.from_record(r).key: r for r in judged_records}
-    places = []
-    for key, earlier in by_key(
-        (r for r in past if r.status == "valid"), lambda r: Case.from_record(r).key
-    ).items():
-        if (record := newest.get(key)) is None or record.better == "neither":
-            continue
-        own = [r.value for r in earlier if r.host == record.host]
-        values, case = own or [r.value for r in earlier], Case.from_record(record)
-        count = sum(case.loss_sign * (record.value - value) < 0 for value in values)
-        ends = min(values), max(values)
-        places.append(Standing(case.title, record.value, record.unit, bool(own), count, len(values), *ends))
-    return sorted(places, key=lambda place: place.worse / place.earlier)
 
 
 def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:
