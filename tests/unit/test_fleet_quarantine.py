@@ -122,7 +122,7 @@ def test_a_site_that_only_observes_changes_nothing(fake, capsys):
         assert "n1 would be held: copy: 12 GB/s" in captured.out
         assert "the rules only observe" in captured.err
     assert fake.changes == []
-    assert done() == [("n1", "fail")]
+    assert done() == []
     fake.settings(act="true")
     assert fleet("tend") == 0
     assert fake.reserved == ["firsttouch-n1"]
@@ -246,7 +246,7 @@ def test_a_hold_that_slurm_did_not_answer_has_an_owner(fake, capsys):
     slurm.reserve("firsttouch-n1", "n1", "root")
     assert fleet("status") == 0
     assert fleet("tend") == 0
-    assert done("n1") == [("n1", "fail"), ("n1", "hold"), ("n1", "test")]
+    assert done("n1") == [("n1", "hold"), ("n1", "test")]
     assert sum(change.startswith("create") for change in fake.changes) == 2
 
 

@@ -29,7 +29,7 @@ from firsttouch.records import file_lock
 from firsttouch.records.append_log import AppendLog
 
 #: hold, test, drain, release and resume change Slurm. The others state observations: the result of a test, a host
-#: that somebody else released or resumed, a host without a decision (stuck), and a verdict (fail).
+#: that somebody else released or resumed, and a host without a decision (stuck).
 What = Literal[
     "hold",
     "test",
@@ -39,7 +39,6 @@ What = Literal[
     "result",
     "returned",
     "stuck",
-    "fail",
 ]
 #: "undone": the process ended before Slurm did anything.
 State = Literal["intent", "done", "failed", "undone"]
@@ -53,8 +52,8 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of the journal: *what* is in *state* on a *host* since *time* (seconds since 1970).
 
     *by* is the user and the process, *hand* is true for requests of a person. *reason* and *source*, which is a
-    campaign, are the evidence. *job* is the job of a test, *verdict* its result, *measured* the time of the
-    measurement behind a verdict.
+    campaign, are the evidence. *job* is the job of a test, *verdict* its result, *measured* the time of its
+    measurement.
     """
 
     id: str
@@ -89,8 +88,7 @@ class QuarantineState(Struct):
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
     our drain, until somebody resumes the host. *unfinished* has the intents without an end, by their action.
     *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
-    *noted* is the measurement of the last fail that was noted. *drained_in_hold* is whether our drain came after
-    the present hold, *system* the system of the last hold.
+    *drained_in_hold* is whether our drain came after the present hold, *system* the system of the last hold.
     """
 
     host: str
@@ -100,7 +98,6 @@ class QuarantineState(Struct):
     unfinished: dict[str, Action] = field(default_factory=dict)
     ended: float = 0.0
     failed: float = 0.0
-    noted: float = 0.0
     is_stuck: bool = False
     drained_in_hold: bool = False
     system: str = ""
@@ -150,8 +147,6 @@ class QuarantineState(Struct):
                 self.drained = None
             case "stuck":
                 self.is_stuck = True
-            case "fail":
-                self.noted = max(self.noted, _believed(action.measured, now))
 
 
 def _believed(moment: float, now: float) -> float:

@@ -71,11 +71,12 @@ def _judged(name: str) -> Findings | None:
 
 
 def unsettled_verdicts(journal: Actions, settings: Hold) -> Iterator[Logged]:
-    """Yield the last verdicts of hosts, oldest first, that are bad, not too old, and not acted on yet."""
-    oldest, words = journal.clock.time() - settings.max_age, {*settings.verdicts, "fail"}
+    """Yield the last verdicts for which hosts are held, oldest first, if not too old, and not acted on yet."""
+    oldest = journal.clock.time() - settings.max_age
     latest = (log[-1] for log in verdict_log.read(clock=journal.clock).values())
     for logged in sorted(latest, key=lambda logged: logged.time):
-        if logged.verdict in words and logged.time >= oldest and not is_settled(journal, logged.host, logged):
+        is_bad = logged.verdict in settings.verdicts and logged.time >= oldest
+        if is_bad and not is_settled(journal, logged.host, logged):
             yield logged
 
 

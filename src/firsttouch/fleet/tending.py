@@ -211,7 +211,7 @@ class Round:
 
     # ------------------------------------------------------------ hosts that failed
     def hold_new(self) -> None:
-        """Note new fails, and hold hosts with bad verdicts, oldest first, within the limits of the settings."""
+        """Hold hosts with bad verdicts, oldest first, within the limits of the settings."""
         waiting: Counter[str] = Counter()
         for logged in exclusion.unsettled_verdicts(self.journal, self.hold_settings):
             try:
@@ -223,11 +223,6 @@ class Round:
             if exclusion.is_settled(self.journal, host, logged):
                 continue
             life = self.journal.life(host)
-            if logged.verdict == "fail" and logged.time > life.noted:
-                evidence = {"reason": logged.reason, "source": logged.source, "system": logged.system}
-                self.journal.note("fail", host, verdict="fail", measured=logged.time, **evidence)
-            if logged.verdict not in self.hold_settings.verdicts:
-                continue
             if why := self._why_not(life, node, logged):
                 self.say(f"{host}: {logged.verdict}, and not held: {why}")
             elif why := self.campaigns.stop(logged.source) or self._limit(logged.system):
