@@ -39,20 +39,13 @@ class Drain(Struct, frozen=True):
         return shlex.join(self.argv)
 
 
-def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
-    """Return how to drain a host that failed.
+def plan_host(host: str, text: str, source: str, reservation: str = "") -> Drain:
+    """Return how to drain a host because of *text*.
 
     Reserved hosts are left alone unless they are in *reservation*. The drain reason names the *source* of the
     verdict: its campaign or records. Raises BadInput for a name that is not one host's, RunFailed or Missing if
     Slurm cannot be asked.
     """
-    if verdict.verdict != "fail":
-        return Drain((), f"{verdict.host} is not drained: its verdict is {verdict.verdict}")
-    return plan_host(verdict.host, verdict.reason(), source, reservation)
-
-
-def plan_host(host: str, text: str, source: str, reservation: str = "") -> Drain:
-    """Return how to drain a host because of *text*; arguments and errors are otherwise as in :func:`plan`."""
     node = node_of(host)
     reserved = node.reserved
     if reservation and reserved and node.name in slurm.reserved_hosts(reservation):
@@ -86,9 +79,9 @@ def is_forbidden(error: RunFailed) -> bool:
 def apply(verdict: HostVerdict, source: str, *, dry_run: bool, reservation: str = "") -> str:
     """Drain a host that failed and return a line about it; with *dry_run*, the line has the command.
 
-    Arguments and errors are as in :func:`plan`; RunFailed is raised if Slurm refuses.
+    Arguments and errors are as in :func:`plan_host`; RunFailed is raised if Slurm refuses.
     """
-    drain = plan(verdict, source, reservation)
+    drain = plan_host(verdict.host, verdict.reason(), source, reservation)
     if drain.why_not:
         return drain.why_not
     if dry_run:
