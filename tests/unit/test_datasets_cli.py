@@ -60,16 +60,12 @@ def test_only_given_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> No
     assert given == {"genome_size": "5MB", "seed": "0", "from_files": [Path("a.fq"), Path("b.fq")]}
 
 
-def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 0.0, 5.0, 11.0, 11.5, 12.0])
-    monkeypatch.setattr(data.time, "monotonic", lambda: next(clock))
-    with data._Meter() as meter:
+def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with data._meter() as meter:
         for done in (0, 1, 11 * 2**20, 12 * 2**20):
             meter("downloading x", done, 22 * 2**20)
         meter("waiting for another", 0, None)
-    assert capsys.readouterr().err == (
-        "firsttouch: downloading x: 11 MiB of 22 MiB (50 %)\nfirsttouch: waiting for another\n"
-    )
+    assert capsys.readouterr().err == ("firsttouch: downloading x\nfirsttouch: waiting for another\n")
 
 
 def test_options_have_names_of_their_own() -> None:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from msgspec.structs import asdict
 from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
+from firsttouch.datasets.store import Progress
 from firsttouch.execution import progress
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
@@ -68,7 +70,7 @@ def _document(dataset: manifest.Dataset, state: str) -> dict[str, Any]:
 
 
 def _get(args: argparse.Namespace) -> int:
-    with _Meter() as meter:
+    with _meter() as meter:
         local = fetch.get(args.name, progress=meter, from_files=args.from_files, **dict(args.set))
     _show(local, as_json=args.json)
     return 0
@@ -95,38 +97,23 @@ def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:
         print(f"reads      {path}")
 
 
-class _Meter:
-    """Shows progress on stderr: one changing line on a terminal, a line every 10 s in a log."""
+@contextlib.contextmanager
+def _meter() -> Iterator[Progress]:
+    """Yield a function that shows progress: a live line on a terminal, and in a log the name of each work."""
+    last = ""
 
-    def __init__(self) -> None:
-        self._terminal = progress.is_terminal(sys.stderr)
-        self._what = ""
-        self._shown = time.monotonic()
+    def show(what: str, done: int, total: int | None) -> None:
+        nonlocal last
+        if what != last and not progress.is_terminal(sys.stderr):
+            say(f"firsttouch: {what}")
+        last = what
+        size = f" of {format_bytes(total)} ({100 * done // total} %)" if total else ""
+        progress.live(f"{what}: {format_bytes(done)}{size}" if done or total else what)
 
-    def __enter__(self) -> _Meter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    try:
+        yield show
+    finally:
         progress.live("")
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if what != self._what:
-            self._what = what
-            # A message without bytes is printed at once. In a log, short work gets no line.
-            self._shown = 0.0 if total is None or self._terminal else now
-        if now - self._shown < (0.1 if self._terminal else 10):
-            return
-        self._shown = now
-        text = what
-        if done or total:
-            text += f": {format_bytes(done)}"
-        if total:
-            text += f" of {format_bytes(total)} ({100 * done // total} %)"
-        if self._terminal:
-            progress.live(text)
-        else:
-            say(f"firsttouch: {text}")
 
 
 def _index(args: argparse.Namespace) -> int:
