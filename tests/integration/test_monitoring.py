@@ -51,8 +51,6 @@ tests:
         values: '0.04x800'
       - series: 'firsttouch_common_loss_ratio{{system="t"}}'
         values: '0x800'
-      - series: 'firsttouch_dated_ahead_timestamp_seconds{{host="n1",system="s"}}'
-        values: '9e9x800'
       - series: 'firsttouch_report_generated_timestamp_seconds{{version="1",job="firsttouch",instance="a"}}'
         values: '0x800'
       # Another system's report, which is new, hides no old one.
@@ -67,7 +65,6 @@ tests:
       - {{alertname: FirsttouchHostUndecided, eval_time: 20d, exp_alerts: []}}
       - {{alertname: FirsttouchHostUndecided, eval_time: 22d, exp_alerts: [{undecided}]}}
       - {{alertname: FirsttouchHostsLoseAlike, eval_time: 1h, exp_alerts: [{alike}]}}
-      - {{alertname: FirsttouchClockAhead, eval_time: 1h, exp_alerts: [{ahead}]}}
       - {{alertname: FirsttouchResultsMissing, eval_time: 2h, exp_alerts: [{missing}]}}
       - {{alertname: FirsttouchReportOld, eval_time: 7d, exp_alerts: []}}
       - {{alertname: FirsttouchReportOld, eval_time: 9d, exp_alerts: [{report}]}}
@@ -82,7 +79,6 @@ fails HostFails critical host=n1,system=s n1 fails its memory validation (system
 suspect HostSuspect warning host=n2,system=s n2 is suspect, or its measurement was invalid (system s)
 undecided HostUndecided warning host=n4,system=s n4 has been undecided for weeks (system s)
 alike HostsLoseAlike critical system=s Most hosts of system s lost about 4% of the same metrics
-ahead ClockAhead warning host=n1,system=s Records of n1 are dated in the future and do not count (system s)
 missing ResultsMissing warning host=n3,system=s n3 lacks 2 results that other hosts have
 report ReportOld warning job=firsttouch,instance=a The newest firsttouch report is 9d 0h 0m 0s old
 results ResultsOld warning host=n1,system=s n1 was last measured 31d 0h 0m 0s ago
@@ -93,7 +89,7 @@ results ResultsOld warning host=n1,system=s n1 was last measured 31d 0h 0m 0s ag
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     text = RULES.read_text(encoding="utf-8")
     descriptions = dict(re.findall(r'alert: (\w+)\n.*?description: "(.*?)"\n', text, re.DOTALL))
-    assert len(descriptions) == text.count("- alert:") == 9
+    assert len(descriptions) == text.count("- alert:") == 8
     expected = {}
     for line in ALERTS.strip().splitlines():
         key, name, severity, labels, summary = line.split(maxsplit=4)
@@ -112,7 +108,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report")
     records = [r for host_records in records_by_host(hosts=12).values() for r in host_records]
     fleet = judged(samples_table.of_records(records), Undescribed("s"))
-    fleet_pages.build([fleet], out, dated_ahead={("s", "n001"): 4_000_000_000_000})
+    fleet_pages.build([fleet], out)
     return out
 
 

@@ -81,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--perflogs with --drain: a log may not name hosts as Slurm does")
     system = bare(args.system) if args.perflogs and args.system not in available() else load(args.system)
     fleet, gathered = inputs.judge(args.records, system, logs=args.perflogs)
-    ahead = gathered.ahead(system.name)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity}
     brief = len(fleet.samples.counts) > MOST_RESULTS
     words = _only(args.explain, words)
@@ -99,7 +98,6 @@ def run(args: argparse.Namespace) -> int:
                 **({"explained": [part.to_dict() for part in explained]} if args.explain else {}),
                 **({"divided": [asdict(two) for two in fleet.divided]} if fleet.divided else {}),
                 **({"common_loss": common.text} if (common := fleet.common_loss) else {}),
-                **({"dated_ahead": ahead} if ahead else {}),
                 **({"unread": list(gathered.unread)} if gathered.unread else {}),
                 **({"others": {h: w for h, w in words.items() if w not in _DETAILED}} if brief else {}),
             }

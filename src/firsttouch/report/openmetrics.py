@@ -31,7 +31,6 @@ from firsttouch.units import UNITS
 _MISSING = "Measurements that a host lacks."
 _MEASURED = "Time of the newest valid result of a host."
 _LOSS = "Largest loss against the expected value among the metrics of a host that do not pass."
-_AHEAD = "Time of records of a host that are dated in the future and do not count."
 _COMMON = "Loss that most hosts of a system share: an update, or references that are out of date (0: none)."
 _LATENCY = "Latency of a random load from the local memory of the lowest NUMA node."
 _BANDWIDTH = "Highest bandwidth of a NUMA node to its own memory."
@@ -47,18 +46,13 @@ def summary(
     *,
     generated: float,
     common_losses: Mapping[str, CommonLoss | None] = MappingProxyType({}),
-    dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
 ) -> str:
     """Return summary.prom; *generated* is the time of the report (s since 1970).
 
     Values are medians in base units. An emulated host has none, because its speed is meaningless.
-    *common_losses* has the loss that most hosts share by system, *dated_ahead* the latest time (ms since 1970) of
-    records of the future by system and host.
+    *common_losses* has the loss that most hosts share by system.
     """
     families = _Families(generated)
-    for (system, host), latest in sorted(dated_ahead.items()):
-        place = {"host": host, "system": system}
-        families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, latest / 1000)
     for system, loss in common_losses.items():
         families.add("common_loss", "ratio", _COMMON, {"system": system}, loss.loss if loss else 0.0)
     # The labels name no partition: of several partitions of a host, the newest record is used.

@@ -126,7 +126,6 @@ def report_of(
             guided=guided,
             histories=histories,
             configurations=gathered.configurations(),
-            dated_ahead=gathered.dated_ahead,
         )
 
     return write, gathered

@@ -149,14 +149,12 @@ def build(
     configurations: Mapping[str, Configuration] = MappingProxyType({}),
     generated: datetime.datetime | None = None,
     histories: Mapping[str, Sequence[Change]] = MappingProxyType({}),
-    dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
 ) -> FleetSummary:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
     of aligners. *generated* is the time that the page states (default: now), *histories* are the changes by
-    system, *configurations* the configurations of hosts. *dated_ahead* has the latest time (ms since 1970) of
-    records of the future by system and host.
+    system, *configurations* the configurations of hosts.
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
@@ -191,10 +189,6 @@ def build(
             problems=[attributes(p, "name", "kind", "reason", "host") for p in problems],
             systems=[system.to_dict(of_system) for system, of_system in zip(systems, summaries, strict=True)],
             guidelines=[guide.to_dict() for guide in guided],
-            dated_ahead=[
-                {"system": system, "host": host, "time": iso(latest)}
-                for (system, host), latest in sorted(dated_ahead.items())
-            ],
         )
         worst = [verdict for system in systems for verdict in system.worst]
         first = max(worst, key=lambda verdict: ORDER.index(verdict.verdict), default=None)
@@ -202,9 +196,7 @@ def build(
         shown = _Shown(document, systems, missing, guided)
         common = {fleet.system.name: fleet.common_loss for fleet in judged}
         files = {
-            "summary.prom": openmetrics.summary(
-                (), hosts, generated=now.timestamp(), common_losses=common, dated_ahead=dated_ahead
-            ),
+            "summary.prom": openmetrics.summary((), hosts, generated=now.timestamp(), common_losses=common),
         }
         forms.write(out, shown.page(of_fleet, pages_of), shown.ticket(), document, files, indent=None)
         written.result()
