@@ -37,7 +37,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -77,12 +76,11 @@ def bound(argv: list[str], pus: tuple[int, ...] = PUS, bank: int = BANK) -> list
     return ["numactl", f"--physcpubind={format_list(pus)}", f"--membind={bank}", *argv]
 
 
-def output(argv: list[str], env: dict[str, str] | None = None, cwd: str | None = None) -> str:
+def output(argv: list[str], env: dict[str, str] | None = None) -> str:
     """Return the standard output and error output of a program that must succeed."""
     done = subprocess.run(
         argv,
         env={**os.environ, **(env or {})},
-        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -113,9 +111,8 @@ def base_pages() -> Iterator[None]:
 def likwid_rate(array: int, kernel: str, suffix: str) -> float:
     """Return likwid-bench's rate (GB/s) of PASSES passes with the instructions and stores of *suffix*."""
     argv = likwid.argv(kernel, instructions=suffix, threads=len(PUS), array_bytes=array)
-    with tempfile.TemporaryDirectory(prefix="ft-") as folder, base_pages():
-        likwid.stage(Path(folder))
-        return likwid.parse(output(bound(argv), cwd=folder), threads=len(PUS))
+    with base_pages():
+        return likwid.parse(output(bound(argv)), threads=len(PUS))
 
 
 def probe_rates(array: int, kernel: str, stores: str, pages: str = "base") -> tuple[float, float]:
@@ -141,11 +138,9 @@ def rates_of_round(array: int, kernels: Sequence[str], number: int, rates: Rates
     widest = likwid.widest(likwid.processor_flags(), available)
     for kernel in kernels:
         for stores, suffix in (("regular", widest), ("streaming", f"mem_{widest}")):
-            name = f"{likwid.KERNELS[kernel]}_{suffix}"
-            ours = ("probe", stores)
-            theirs = ("likwid-bench", stores)
-            if not available or (stores == "streaming" and name not in available) or likwid.cannot(kernel, widest):
-                theirs = ours
+            ours = theirs = ("probe", stores)
+            if kernel in likwid.KERNELS and (likwid.KERNELS[kernel][0] + f"_{suffix}".rstrip("_")) in available:
+                theirs = ("likwid-bench", stores)
             # The order alternates, so that no program always runs after the same other one.
             for program, _ in dict.fromkeys((ours, theirs)[:: 1 if number % 2 else -1]):
                 if program == "probe":

@@ -261,7 +261,6 @@ def test_broken_benchmarks(measure_here, stand_in, aspect, broken):
 
 
 @pytest.mark.skipif(shutil.which("likwid-bench") is None, reason="likwid-bench is not on PATH")
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="likwid-bench assembles our kernels with gcc")
 def test_bandwidth_by_likwid_bench(measure):
     done = measure(
         "bandwidth", "--program=likwid-bench", f"--pu-nodes={NODE}", environment={"FIRSTTOUCH_EFFORT": ""}
@@ -269,7 +268,7 @@ def test_bandwidth_by_likwid_bench(measure):
     records = checked(*done)
     assert {r.parameters["program"] for r in records} == {"likwid-bench"}
     wide = likwid.widest(likwid.processor_flags(), likwid.available())
-    assert {r.parameters["kernel"] for r in records} == set(likwid.KERNELS if wide else ("copy", "triad"))
+    assert {r.parameters["kernel"] for r in records} == {"copy", "triad"}
     assert {r.metric for r in records} == {f"{r.parameters['kernel']}_bandwidth" for r in records}
     assert all(r.parameters["instructions"] == (wide or "scalar") for r in records)
 

@@ -1,29 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""likwid-bench: STREAM's four kernels in the widest vector instructions that processor and program have.
+"""likwid-bench: copy and triad in the widest vector instructions that processor and program have.
 
-likwid has copy and triad (as ``stream``). scale and add are in kernels/*.ptt, which likwid-bench assembles with
-gcc when it starts. Bytes are counted as STREAM counts them: without write-allocate.
+Of STREAM's kernels, likwid has these two. Bytes are counted as STREAM counts them: without write-allocate.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-import shutil
 from collections.abc import Iterable
-from contextlib import ExitStack
-from importlib import resources
 from pathlib import Path
 
 from firsttouch.errors import RunFailed
 from firsttouch.tools import require, run_tool
 
-KERNELS = {"copy": "copy", "scale": "scale", "add": "add", "triad": "stream"}
-#: Kernel -> (arrays, bytes an element moves), as STREAM counts.
-STREAMS = {"copy": (2, 16), "scale": (2, 16), "add": (3, 24), "triad": (3, 24)}
-OWN = frozenset({"scale", "add"})
-#: Passes over the arrays in one run: twice STREAM's. If likwid-bench chooses the number (-s), a run takes twice as
-#: long for the same rate.
+#: STREAM's name of a kernel -> likwid's name, and the arrays that it moves.
+KERNELS = {"copy": ("copy", 2), "triad": ("stream", 3)}
+#: Passes over the arrays in one run: twice the number of STREAM's. If likwid-bench chooses it itself (-s), a
+#: run takes twice as long for the same rate.
 PASSES = 20
 #: likwid's suffix -> the processor flag of /proc/cpuinfo that it needs, widest first.
 INSTRUCTIONS = {"avx512": "avx512f", "avx": "avx", "sse": "sse2"}
@@ -67,35 +61,15 @@ def widest(flags: Iterable[str], kernels: Iterable[str]) -> str:
     return ""
 
 
-def cannot(kernel: str, instructions: str) -> str:
-    """Return why this host cannot run *kernel* with these instructions, or an empty string."""
-    if kernel in OWN and not instructions:
-        return f"there is no {kernel} kernel for this processor"
-    if kernel in OWN and shutil.which("gcc") is None:
-        return f"likwid-bench assembles the {kernel} kernel with gcc, which is not on PATH"
-    return ""
-
-
 def argv(kernel: str, *, instructions: str, threads: int, array_bytes: int) -> list[str]:
     """Return the argv of one run with *threads* threads on the PUs that the process is bound to.
 
     The domain N has exactly these PUs. (The domains M0, M1, ... have been observed to number them wrongly.)
     """
-    name = KERNELS[kernel] + (f"_{instructions}" if instructions else "")
-    kilobytes = STREAMS[kernel][0] * array_bytes // 1000
+    name, arrays = KERNELS[kernel]
+    name += f"_{instructions}" if instructions else ""
+    kilobytes = arrays * array_bytes // 1000
     return ["likwid-bench", "-t", name, "-i", str(PASSES), "-W", f"N:{kilobytes}kB:{threads}"]
-
-
-def stage(folder: Path) -> None:
-    """Copy our kernels into *folder*, where likwid-bench is started and searches for them.
-
-    *folder* is temporary because likwid-bench reads its path into 100 bytes.
-    """
-    with ExitStack() as stack:
-        for file in (resources.files("firsttouch.benchmarks") / "kernels").iterdir():
-            if file.name.endswith(".ptt"):
-                source = stack.enter_context(resources.as_file(file))
-                shutil.copyfile(source, folder / file.name)
 
 
 def parse(text: str, *, threads: int) -> float:

@@ -206,7 +206,6 @@ class _Series(Struct):
         threads = len(placement.pus)
         with tempfile.TemporaryDirectory(prefix="ft-") as name:
             folder = Path(name)
-            likwid.stage(folder)
             job = Job(argv, folder / "out", folder / "err", placement, threads, env or {}, cwd=folder)
             watching = None if self.program == "lmbench" else watching_of_host()  # lmbench has one thread
             (self.outcome,) = run_together([job], timeout=TIMEOUT, watching=watching)
@@ -282,9 +281,9 @@ def latency(
 def bandwidth(
     host: Topology, nodes: Sequence[int], bank: int, program: str, *, repetitions: int = 3, say: Say = print
 ) -> Iterator[list[Record]]:
-    """Yield copy, scale, add and triad (GB/s) of all PUs of *nodes* on *bank*, by likwid-bench or STREAM.
+    """Yield the rates (GB/s) of STREAM's kernels by all PUs of *nodes* on *bank*, by likwid-bench or STREAM.
 
-    Raises CannotHere if STREAM is not installed.
+    likwid-bench has copy and triad. Raises CannotHere if STREAM is not installed.
     """
     effort = profiles.chosen_effort()
     placement = bound_placement(pus_of(host, nodes), bank)
@@ -293,10 +292,7 @@ def bandwidth(
         yield _stream(placement, case, repetitions, say)
         return
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
-    for kernel in effort.kernels:
-        if why := likwid.cannot(kernel, instructions):
-            say(f"skipped {kernel}: {why}")
-            continue
+    for kernel in (kernel for kernel in effort.kernels if kernel in likwid.KERNELS):
         rates, parameters, series = _likwid(host, kernel, instructions, placement, repetitions)
         say(f"likwid-bench {kernel} PU-set {format_list(nodes)} bank {bank}: {_show(rates)} GB/s")
         yield [_rate("bandwidth", f"{kernel}_bandwidth", rates, parameters | case, series)]
