@@ -140,10 +140,10 @@ install_packages() { # package...
     "${become[@]}" apt-get install -y -qq --no-install-recommends --reinstall "${options[@]}" "${others[@]}" &>"$log" ||
         fail_with_log "apt-get install failed for: $*"
 }
-available() { # package: prints the first of its names that apt can install
+available() { # package: prints the first of its names that this release has
     local name
     for name in $(package_names "$(distribution)" "$1" | tr '|' ' '); do
-        if apt-get -s -qq install --no-install-recommends "$name" &>/dev/null; then
+        if [[ $(LC_ALL=C apt-cache policy "$name") == *"Candidate: "[!\(]* ]]; then
             echo "$name"
             return
         fi

@@ -224,12 +224,12 @@ def test_without_root_missing_packages_are_named(checkout):
     assert "setup: error: missing here: bwa. As root: setup/setup.sh run" in done.stderr
 
 
-#: An apt-get that knows the packages of a file, and notes what it installs.
+#: An apt-get and apt-cache that know the packages of a file, and note what they install.
 APT = """\
 #!/bin/sh
 here=$(dirname "$0")
 case "$*" in
-    "-s -qq install"*) for last; do :; done; grep -qxF "$last" "$here/known" ;;
+    policy*) if grep -qxF "$2" "$here/known"; then echo "  Candidate: 1.0"; else echo "  Candidate: (none)"; fi ;;
     install*) for last; do :; done; echo "$@" >>"$here/installed"; touch "$here/../$last" ;;
     update*) echo update >>"$here/installed" ;;
     *) exit 1 ;;
@@ -241,7 +241,7 @@ def test_packages_that_a_release_does_not_have_are_left_out_once(checkout):
     """One package without a candidate must not keep the others from being installed; the next run asks no more."""
     programs = checkout.parent / "bin"
     link_needed(programs)
-    for name, text in (("apt-get", APT), ("id", "#!/bin/sh\necho 0\n")):
+    for name, text in (("apt-get", APT), ("apt-cache", APT), ("id", "#!/bin/sh\necho 0\n")):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     (programs / "known").write_text("libmimalloc3\n")
