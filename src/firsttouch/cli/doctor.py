@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import textwrap
 from collections.abc import Callable, Iterator
 
 from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.cli import options
 from firsttouch.errors import FirstTouchError, Missing
 from firsttouch.execution import backends, counters, slurm
+from firsttouch.execution.progress import wrapped
 from firsttouch.genomics import aligners
 from firsttouch.host import memory_modules, topology
 from firsttouch.tools import require, require_report, run_tool
@@ -39,11 +39,7 @@ def run(args: argparse.Namespace) -> int:
         options.print_json({"checked": len(needs), "lacks": lacks})
     else:
         for without, reason in lacks.items():
-            print(
-                textwrap.fill(
-                    f"no {without}: {reason}", shutil.get_terminal_size().columns, subsequent_indent="    "
-                )
-            )
+            print(wrapped(f"no {without}: {reason}", 4))
         print(f"{len(needs) - len(lacks)} of {len(needs)} needs are met")
     return Missing.exit_status if lacks.keys() & _NEEDED.keys() else 0
 
