@@ -108,7 +108,7 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
         pytest.param([MODULES_8, theory(204.8), reads(210)], "impossible", "a wrong measurement", id="too-fast"),
         pytest.param(
             [MODULES_8, theory(204.8), stores(150)],
-            *("as expected", "of 205 GB/s, with the lines that regular stores read first"),
+            *("as expected", "of 205 GB/s, write-allocate included"),
             id="stores-without-reads",
         ),
         pytest.param([configuration(), reads(100)], "unknown", "as root once", id="perhaps-few-modules"),
@@ -212,7 +212,7 @@ def test_the_first_page_answers(tmp_path, rate, card, sentence):
     assert sentence in page
     assert "Verdicts:" not in page
     of_terminal = " ".join(written.summary.table().replace("\N{NO-BREAK SPACE}", " ").split())
-    assert f"{card} (system s, partition default) Why " in of_terminal
+    assert f"{card} (system s, partition default) Why: " in of_terminal
     assert sentence in of_terminal
 
 
@@ -228,7 +228,7 @@ def test_a_count_beyond_its_limit_fails_one_host_whatever_its_parts_reach(tmp_pa
         counted = record(check, metric, "1", count, "lower", pu=5, **case)
         schema.append(tmp_path / card, [MODULES_8, theory(204.8), reads(150), counted])
         table = write_report([tmp_path / card], tmp_path / f"{card} page").summary.table()
-        assert f"{card} (system s, partition default) Why " in " ".join(
+        assert f"{card} (system s, partition default) Why: " in " ".join(
             table.replace("\N{NO-BREAK SPACE}", " ").split()
         )
         assert (f"{text.capitalize()}: 3 while it was measured" in " ".join(table.split())) == (count > 0)

@@ -5,8 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from factories.host_records import KIB, MIB, Machine, built_report
+from firsttouch.judge.judging import judge
 from firsttouch.report.aspects import latency
 from firsttouch.report.aspects.latency import Curve, by_level
+from firsttouch.systems.definition import Undescribed
+from firsttouch.units import quantity
 
 CACHES = [("L1d", 32 * KIB), ("L2", MIB), ("L3", 32 * MIB)]
 
@@ -35,6 +38,18 @@ def curve(**ns_at):
 def test_a_cache_level_as_slow_as_memory_is_not_seen(ns_at, seen):
     levels = by_level(curve(**ns_at), CACHES)
     assert [level.name for level in levels if level.seen] == seen
+
+
+def test_the_bandwidth_on_the_card_is_among_the_results(tmp_path):
+    """It includes the lines that stores read first: the results name the measured value that it rests on."""
+    records = Machine(1, 4).bandwidth()
+    verdicts = judge(records, Undescribed(records[0].system))
+    _, _, document = built_report(tmp_path, records, alone=verdicts)
+    (expected,) = verdicts[0].expected
+    (line,) = [h for h in document["hosts"][0]["headlines"] if h["text"] == quantity(expected.reaches, "GB/s")]
+    copy = max(r.value for r in records if r.metric == "copy_bandwidth" and r.parameters["stores"] == "regular")
+    assert expected.reaches == pytest.approx(1.5 * copy)
+    assert quantity(copy, "GB/s") in line["compared"]
 
 
 def test_a_busy_host_is_named_on_the_page_the_terminal_and_in_a_ticket(tmp_path):

@@ -124,7 +124,8 @@ def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) 
     from firsttouch.report import model, pages  # noqa: PLC0415
 
     say(f"measuring {system} with ReFrame")
-    say(drawn_order.sentence(drawn_order.seed()))
+    if not brief:
+        say(drawn_order.sentence(drawn_order.seed()))
     troubles, warnings = reframe_run.run(
         paths.CHECKS, system, folder / "reframe", options=options, say=say, brief=brief
     )

@@ -71,13 +71,22 @@ def columns() -> int | None:
     return (os.get_terminal_size(sys.stdout.fileno()).columns or 80) if is_terminal(sys.stdout) else None
 
 
-def wrapped(text: str, indent: int) -> str:
-    """Return *text* wrapped at the terminal's width without breaking words; further lines have an *indent*."""
+def wrapped(text: str, indent: int, lines: int | None = None) -> str:
+    """Return *text* wrapped at the terminal's width without breaking words; further lines have an *indent*.
+
+    A terminal gets at most that number of *lines*; the last one ends with an ellipsis if there is more.
+    """
     width = columns()
     if width is None:
         return text
     return textwrap.fill(
-        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        max_lines=lines,
+        placeholder=" \N{HORIZONTAL ELLIPSIS}",
     )
 
 
@@ -125,7 +134,7 @@ class Steps:
     def begin(self, name: str, left: int) -> None:
         """Show that step *name* begins; *left* is the number of steps to do, including this one."""
         self._left, self._began = max(left, 1), time.monotonic()
-        live(f"{len(self._seconds) + 1}/{len(self._seconds) + self._left} {name}{self._time_left()}")
+        live(f"{len(self._seconds) + 1}/{len(self._seconds) + self._left}{self._time_left()}: {name}")
 
     def end(self) -> str:
         """End the step; return the count and the time left, as "3/37, about 12 min left"."""

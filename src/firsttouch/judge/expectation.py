@@ -55,9 +55,21 @@ _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong meas
 _ROUNDING = 1.02
 #: The last level of caches that belong to one core.
 _OF_CORE = 2
-_WITH_READS = "with the lines that regular stores read first"
+_WITH_READS = "write-allocate included"
 #: Bytes that STREAM counts of those that a kernel moves with ordinary stores, which read each line first.
 _COUNTED = {"copy": 2 / 3, "scale": 2 / 3, "add": 3 / 4, "triad": 3 / 4}
+
+
+def traffic(case: Case, value: float) -> float:
+    """Return the bandwidth of memory that a *value* shows (GB/s), as if all were reads; NaN: it shows none."""
+    p = case.parameters
+    if case.unit != "GB/s" or p.get("threads") == 1:
+        return math.nan
+    if case.metric == "peak_bandwidth":
+        return value if p.get("read_share") == 1 else math.nan
+    if case.check not in {"bandwidth", "stores", "pages"}:
+        return math.nan
+    return value / (1.0 if p.get("stores") == "streaming" else _COUNTED.get(str(p.get("kernel")), math.nan))
 
 
 class _Measured(Struct, frozen=True):
@@ -69,17 +81,8 @@ class _Measured(Struct, frozen=True):
 
     @property
     def reads(self) -> float:
-        """The bandwidth of memory that the value shows (GB/s), as if all of it were reads; NaN: it shows none."""
-        p = self.case.parameters
-        threads = p.get("threads")
-        if self.case.unit != "GB/s" or threads == 1:
-            return math.nan
-        if self.case.metric == "peak_bandwidth":
-            return self.value if p.get("read_share") == 1 else math.nan
-        if self.case.check not in {"bandwidth", "stores", "pages"}:
-            return math.nan
-        counted = 1.0 if p.get("stores") == "streaming" else _COUNTED.get(str(p.get("kernel")), math.nan)
-        return self.value / counted
+        """The bandwidth of memory that the value shows, see :func:`traffic`."""
+        return traffic(self.case, self.value)
 
     @property
     def program(self) -> object:

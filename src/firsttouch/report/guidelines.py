@@ -390,7 +390,7 @@ def sections(guides: Sequence[Guideline]) -> list[Section]:
     for guide in guides:
         text = sentence(guide.deciding)
         which = Paragraph([Span(f"{text[0].upper()}{text[1:]}", "b"), f": {guide.because}."])
-        choices = [Section(choice.title, _shown(choice)) for choice in guide.choices]
+        choices = [block for choice in guide.choices for block in _shown(choice)]
         blocks.append(
             Section(f"{guide.aligner} on {guide.system}", [*([which] if guide.because else []), *choices])
         )
@@ -414,7 +414,11 @@ def _shown(choice: Choice) -> list[Block]:
         summary += f", {len(choice.dropped)} dropped"
         caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
         tables.append(Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped]))
-    return [Paragraph([Span(f"{sentence(choice)}.", "b"), f" Why: {choice.reason}."]), Fold(summary, tables)]
+    title = f"{choice.title[0].upper()}{choice.title[1:]}: "
+    return [
+        Paragraph([title, Span(f"{sentence(choice)}.", "b"), f" Why: {choice.reason}."]),
+        Fold(summary, tables),
+    ]
 
 
 def _alternatives(choice: Choice) -> Table:

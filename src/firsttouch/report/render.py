@@ -20,8 +20,8 @@ from firsttouch.report.text import clean
 from firsttouch.units import percent, quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
-#: Problems that a terminal shows, and the width of its first column.
-_NAMED, _LABEL = 3, 28
+#: The width of a terminal's first column, the problems that it shows, and the lines of a sentence of the card.
+_LABEL, _NAMED, _LINES = 28, 3, 4
 
 
 def card_key(view: HostView) -> str:
@@ -101,7 +101,10 @@ class Summary(Struct, frozen=True):
     cards: Sequence[Card] = ()
 
     def table(self) -> str:
-        """Return the lines for a terminal: one per result, and below them the missing measurements."""
+        """Return the lines for a terminal: one per result, and below them the missing measurements.
+
+        What a line has no room for is on the page.
+        """
         parts, warnings = [], []
         cards = {card.key: card for card in self.cards}
         for view, results in self.hosts:
@@ -109,17 +112,16 @@ class Summary(Struct, frozen=True):
             heading = card.heading if card else view.host
             lines = [clean(f"{heading} (system {view.system}, partition {view.partition})")]
             for name, text in card.lines.items() if card else ():
-                lines.append(wrapped(clean(f"{name:<{_LABEL}}  {''.join(spans(text))}"), _LABEL + 2))
+                lines.append(wrapped(clean(f"{name}: {''.join(spans(text))}"), 2, _LINES))
             for result in results:
                 if not result.is_detail:
                     record = result.record
                     spread_of = f", spread {percent(record.spread)}" if record and record.repetitions > 1 else ""
                     stated = filter(None, (f"{result.value}{spread_of}", result.compared))
-                    lines.append(wrapped(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"), _LABEL + 2))
+                    lines.append(wrapped(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"), 0, 1))
             parts.append("\n".join(lines))
             warnings += [wrapped(clean(f"warning: {text}"), 2) for text in (card.warnings if card else ())]
-        problems = [wrapped(f"- {clean(f'{p.name}: {p.reason}')}", 2) for p in self.problems[:_NAMED]]
-        problems += [f"and {len(self.problems) - _NAMED} more"] if len(self.problems) > _NAMED else []
+        problems = [wrapped(clean(f"- {p.check or p.name}: {p.reason}"), 0, 1) for p in self.problems[:_NAMED]]
         parts.append("\n".join([not_measured(self.problems, self.invalid), *problems, *warnings]))
         return "\n\n".join(parts)
 

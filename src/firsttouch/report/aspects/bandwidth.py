@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
-from firsttouch.records.cases import by_key
+from firsttouch.judge.expectation import traffic
+from firsttouch.records.cases import Case, by_key
+from firsttouch.records.parts import part_of
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     FEWEST_DRAWN,
@@ -32,7 +34,7 @@ from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import nodes, span, times
-from firsttouch.units import format_bytes, number, percent
+from firsttouch.units import format_bytes, number, percent, quantity
 
 CHECK = "bandwidth"
 #: The order of STREAM; other kernels follow alphabetically.
@@ -67,14 +69,26 @@ def aspect(view: HostView) -> Aspect:
         for kernel in kernels
         if (fastest := best_local(ways, kernel))
     ]
-    return Aspect(results, charts)
+    return Aspect([*results, *_highest(view)], charts)
+
+
+def _highest(view: HostView) -> Iterator[Result]:
+    """Yield the highest bandwidth of a bank, with the lines that stores read first, as on the card."""
+    cases = [(Case.from_record(r), r) for r in view.select(CHECK, "stores", "pages", "loaded_latency")]
+    rates = [(traffic(c, r.value), c, r) for c, r in cases if part_of(c).name == "memory"]
+    rate, case, record = max((r for r in rates if r[0] > 0), key=lambda r: r[0], default=(0.0, None, None))
+    if record and case:
+        title, reads = f"{metric_title(record)}, the highest", rate > record.value
+        compared = f"{case.title} {value(record)}, and the lines that its stores read first (write-allocate)"
+        of_record = Result(title, record, case.title)
+        yield Result(title, None, compared, quantity(rate, record.unit)) if reads else of_record
 
 
 def _result(view: HostView, matrix: Matrix, cell: Pair, way: str = "", *, is_detail: bool = False) -> Result:
     (place, _), record = cell
     remote = matrix.worst_remote()
     worst = f"worst remote {value(remote[1])}, {_pair(remote)}{_less(record, remote[1])}" if remote else ""
-    parts = (_where(matrix, place), worst, way, topology.of_theory(view, record), others_text(view, record))
+    parts = (worst, _where(matrix, place), way, topology.of_theory(view, record), others_text(view, record))
     compared = "; ".join(filter(None, parts))
     return Result(f"{metric_title(record)}, local", record, compared, is_detail=is_detail)
 

@@ -97,14 +97,14 @@ def _result(view: HostView, level: Level, remote: Curve | None, where: str) -> R
     label = f"{metric_title(level.record)}, {level.name}"
     at = f"at {format_bytes(level.size_bytes)}"
     if not level.seen:
-        return Result(label, compared=level.why_unseen(), text="not seen")
+        return Result(label, compared=level.why_unseen(), text="not seen", is_detail=True)
     if level.cache_bytes is not None:
         return Result(f"{label} ({format_bytes(level.cache_bytes)})", level.record, at, is_detail=True)
     parts = [where] if at == f"at {level.name}" else [where, at]
     if remote is not None:
         size, far = remote.largest
         text = f"worst remote {value(far)}, {remote.pair}{_as_long(far, level.record)}"
-        parts.append(text + (f" (at {format_bytes(size)})" if size != level.size_bytes else ""))
+        parts.insert(0, text + (f" (at {format_bytes(size)})" if size != level.size_bytes else ""))
     return Result(label, level.record, "; ".join(filter(None, (*parts, others_text(view, level.record)))))
 
 

@@ -27,10 +27,11 @@ def aspect(view: HostView) -> Aspect:
         source = record.parameters.get("source")
         compared = f"per package, from {source}" if source else ""
         results.append(Result("theoretical bandwidth", compared=compared, text=value(record)))
-    elif why := unknown(view):
-        results.append(Result("theoretical bandwidth", compared=why, text="unknown"))
+    why = unknown(view)
+    absent = [Absent("theoretical bandwidth", why)] if why else []
+    if not results and not why:
+        absent.append(Absent("the metrics of the topology check", view.why_absent(CHECK)))
     host = view.topology
-    absent = [] if results else [Absent("the metrics of the topology check", view.why_absent(CHECK))]
     if host is None:
         absent.append(Absent(_TITLE, "no topology (hwloc XML) of this host was given"))
         return Aspect(results, absent=absent)

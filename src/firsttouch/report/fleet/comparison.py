@@ -173,11 +173,10 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     )
     smallest = f"{100 * LEAST_LOSS:g} %"
     words = [
-        f"worse, better: chance makes such a change in any metric with {FAIL_TAIL:g} at most, and the change of a "
-        f"host is more than {smallest} (of many hosts: less); changed: the same for a metric without a better "
-        "direction.",
+        f"worse, better: a host changed by more than {smallest} (many hosts: by less), and the probability that "
+        f"any metric changes so by chance is at most {FAIL_TAIL:g}. Changed: the metric has no better direction.",
         f"unchanged: the whole interval is within {smallest}.",
-        "undecided: anything else; each row says what would decide it at best.",
+        "undecided: anything else. The row says what would decide it.",
     ]
     return [short, changes, how_to_read(how), Listing(words, "words")]
 
@@ -187,9 +186,8 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
 
 #: Lines on a terminal or in a ticket, and where the others are.
 _SHORT, _WHERE = 20, "index.html, summary.json"
-#: Hosts and metrics of one campaign on the page.
-_LOST = 80
-_TITLES = ("What only one of them has", "Hosts that changed unlike the others", "What changed")
+#: Rows of hosts, and of what only one of the campaigns has, on the page.
+_ON_PAGE = 80
 
 
 class Compared(Struct, frozen=True):
@@ -225,17 +223,8 @@ class Compared(Struct, frozen=True):
 
     def page(self) -> Document:
         """Return the page."""
-        none = [Paragraph("Both have the same hosts and metrics.", "good")]
-        missing = self.lost.first(_LOST, "summary.json") if self.lost.rows else none
-        hosts = self.hosts if self.hosts.rows else Paragraph("None.")
-        blocks: Sequence[Sequence[Block]] = (missing, [hosts], change_blocks(self.short, self.changes))
-        sections = [*map(Section, _TITLES, blocks, ("missing", "hosts", "changes"))]
-        lead: list[Block] = [
-            Paragraph([Span(self.document["line"], "b")]),
-            Paragraph(when_made(self.document["generated"]), "small"),
-        ]
         files = linked_files({"summary.md": "for a ticket", "summary.json": "for programs"})
-        return Document(self.document["title"], lead, sections, [files])
+        return self._document(change_blocks(self.short, self.changes), _ON_PAGE, "summary.json", [files])
 
     def ticket(self) -> Document:
         """Return the ticket, with the first rows of each table."""
@@ -243,15 +232,24 @@ class Compared(Struct, frozen=True):
             f"{metric}: {what}, {size}{f' ({seen})' if seen else ''}"
             for metric, what, size, seen in self.short.texts
         ]
-        changes, of_note = [Listing(short)] if short else [], self.of_note
-        of_section = (
-            self.lost.first(_SHORT, _WHERE),
-            self.hosts.first(_SHORT, _WHERE) if self.hosts.rows else [Paragraph("None.")],
-            [*changes, *(of_note.first(_SHORT, _WHERE) if of_note.rows else [Paragraph("Nothing.")])],
+        changes = self.of_note.first(_SHORT, _WHERE) if self.of_note.rows else [Paragraph("Nothing.")]
+        return self._document([*([Listing(short)] if short else []), *changes], _SHORT, _WHERE)
+
+    def _document(self, changes: Sequence[Block], rows: int, where: str, foot: Sequence[Block] = ()) -> Document:
+        """Return a document of *changes* and the first *rows* of the other tables, if they have any."""
+        lead = [
+            Paragraph([Span(self.document["line"], "b")]),
+            Paragraph(when_made(self.document["generated"]), "small"),
+        ]
+        others = (
+            ("Hosts that changed unlike the others", self.hosts, "hosts"),
+            ("What only one of them has", self.lost, "missing"),
         )
-        sections = [Section(title, blocks) for title, blocks in zip(_TITLES, of_section, strict=True)]
-        lead = [Paragraph(self.document["line"]), Paragraph(when_made(self.document["generated"]))]
-        return Document(self.document["title"], lead, sections if self.lost.rows else sections[1:])
+        sections = [
+            Section("What changed", changes, "changes"),
+            *(Section(title, table.first(rows, where), key) for title, table, key in others if table.rows),
+        ]
+        return Document(self.document["title"], lead, sections, foot)
 
 
 def build(

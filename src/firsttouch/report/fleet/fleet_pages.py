@@ -328,12 +328,9 @@ class _System(Struct, frozen=True):
         meaning = [
             *(fail, ": a part is worse than good hosts differ by, or a count is wrong. "),
             *(invalid, ": the measurement itself was wrong. "),
-            *(
-                suspect,
-                ": unusual, but not surely enough for a fail; or something is missing. ",
-            ),
+            *(suspect, ": unusual, but not surely enough for a fail; or something is missing. "),
             *(undecided, ": the measurements cannot tell yet. "),
-            *(Span("firsttouch campaign run validate", "code"), " measures both again."),
+            *(Span("firsttouch campaign submit validate", "code"), " measures suspect and undecided hosts again."),
         ]
         folds = [
             Fold(
