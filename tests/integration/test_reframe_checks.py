@@ -128,8 +128,10 @@ def test_what_works_passes(reframe, stand_in, tmp_path):
     assert "P: prefetch_ratio_bank" in done.output
     assert "P: records_queue_batched_work0ns_batch32: " in done.output
     kept = list((tmp_path / "out").rglob("records.jsonl"))
-    assert len(kept) >= len(done.results) - 1  # HostOfRun measures nothing
+    assert len(kept) >= len(done.results) - 2  # HostOfRun measures nothing, and ReferenceRun checks alignments
     _is_a_whole_curve([r for r in schema.collect(kept) if r.check == "latency"])
+    # The reference run has the same scenario, and its time is not a result.
+    assert [r.metric for r in schema.collect(kept) if r.check == "scaling"] == ["alignment_time"]
     assert all("env_vars" in case and "variables" not in case for case in done.cases.values())
 
 

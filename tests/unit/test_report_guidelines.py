@@ -101,6 +101,7 @@ def test_times_that_can_recommend_nothing_say_why_on_the_card_and_in_the_guideli
     card = page[page.index('class="card') :].partition("</section>")[0]
     assert f"snap: {f'no recommendation: {reason}.' if reason else 'use 8x8-bound'}" in card
     assert (f"no recommendation: {reason}" if reason else "use 8x8-bound") in ticket
+    assert (" Why: the best" in page) == (not reason)
 
 
 def test_a_run_of_both_checks_has_one_value_on_the_whole_page(tmp_path):

@@ -90,7 +90,7 @@ def test_the_failure_of_one_check_does_not_explain_another(tmp_path: Path) -> No
         Problem("latency_lmbench", "skipped", "no lat_mem_rd on PATH", check="latency_lmbench"),
     ]
     _, page, _ = built_report(tmp_path, Machine(1, 4).topology(), problems=problems)
-    shown = page.split("Figures that are missing")[1]
+    shown = page.split("Missing values and figures")[1]
     assert "Latency of a load" in shown
     assert "no lat_mem_rd on PATH" not in shown
     # The figure of throughput, not those of scaling.

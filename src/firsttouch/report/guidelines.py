@@ -414,11 +414,8 @@ def _shown(choice: Choice) -> list[Block]:
         summary += f", {len(choice.dropped)} dropped"
         caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
         tables.append(Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped]))
-    title = f"{choice.title[0].upper()}{choice.title[1:]}: "
-    return [
-        Paragraph([title, Span(f"{sentence(choice)}.", "b"), f" Why: {choice.reason}."]),
-        Fold(summary, tables),
-    ]
+    why = "" if choice.withheld else f" Why: {choice.reason}."
+    return [Paragraph([f"{choice.title}: ", Span(f"{sentence(choice)}.", "b"), why]), Fold(summary, tables)]
 
 
 def _alternatives(choice: Choice) -> Table:

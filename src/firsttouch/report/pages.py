@@ -294,7 +294,7 @@ def _problems(report: _Report) -> Section:
         for reason, charts in by_key(host.absent, lambda absent: absent.reason).items()
     ]
     if missing:
-        blocks += [Paragraph("Figures that are missing:"), Listing(missing)]
+        blocks += [Paragraph("Missing values and figures:"), Listing(missing)]
     if invalid:
         blocks.append(Section("Invalid records", [Paragraph(_NO_RESULT), Listing(invalid, "invalid")]))
     return Section(_PROBLEMS, blocks, "problems")
@@ -344,8 +344,8 @@ def _older(view: HostView) -> list[Block]:
     """Return which records tables and figures do not show, if there are any."""
     if not view.superseded:
         return []
-    text = f"Not shown: {count(view.superseded, 'earlier value')} of the same cases, which verdicts count, too. "
-    return [Paragraph(f"{text}The values here are of the newest one; records.parquet has all.", "small")]
+    text = f"Repeated measurements: the newest is shown, and {count(view.superseded, 'earlier value')} not. "
+    return [Paragraph(f"{text}Verdicts use all of them, and records.parquet has them.", "small")]
 
 
 def _details(view: HostView, references: References | None) -> list[Block]:
