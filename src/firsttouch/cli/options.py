@@ -246,8 +246,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "--seed": {
         "type": positive,
         "metavar": "N",
-        "help": "number that draws the order of the measurements (default: $FIRSTTOUCH_SEED, or a new one, which "
-        "is printed)",
+        "help": "number that draws the order of the measurements (default: $FIRSTTOUCH_SEED, or a new one; the "
+        "records have it)",
     },
     "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
     "--timeout": {
