@@ -148,7 +148,7 @@ RUNS = [
     *(Case(f"run: {n}", RUN, 2, says, in_run(GOOD + bad)) for n, (bad, says) in SOME.items()),
     *(Case(f"run: {n}", RUN, 2, says, in_run(data)) for n, (data, says) in list(FILES.items())[::3]),
     Case("run: one file for both mates", [*RUN, "--reads2", "r.fq"], 2, "mate 1 again", in_run(GOOD)),
-    Case("run: no index", RUN, 2, "no index of bwa-mem there", {"r.fq": GOOD}),
+    Case("run: no index", RUN, 2, "no index of bwa-mem: build it", {"r.fq": GOOD}),
     Case("run: an index of rubbish", RUN, 1, "bwa ended with", in_run(GOOD)),
 ]
 

@@ -89,7 +89,7 @@ def test_an_aligner_that_breaks(run_here, many, stand_in, scratch):
     ("options", "reason"),
     [
         (["--reads", "/nowhere.fq"], "/nowhere.fq"),
-        (["--index", "/nowhere"], "no index of bwa-mem there"),
+        (["--index", "/nowhere"], "no index of bwa-mem: build it"),
         (["--policies", "interleave"], "--policies must include 'original'"),
         (["--policies", "best"], "no policy 'best'"),
         (["--", "-t", "3"], "-t behind --: use --threads"),
@@ -113,7 +113,7 @@ def test_a_program_under_the_policies(run_here, tmp_path, scratch, monkeypatch):
     valid = [p for p in document["policies"] if p["status"] == "valid"]
     assert document["runs"] == len(runs.read_text().splitlines())
     # The first run reads the program from the disk, so its time is not among the samples.
-    assert done.stderr.count("a warm-up, which does not count") == 1
+    assert done.stderr.count("warm-up, not used") == 1
     (original,) = (p for p in valid if p["policy"] == "original")
     assert len(original["samples"]) == len(re.findall(r"1x\d+-default \(", done.stderr)) - 1 > 0
     assert document["recommended"] in {p["policy"] for p in valid}

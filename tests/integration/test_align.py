@@ -408,8 +408,8 @@ def test_the_status_is_that_of_the_aligner(placed, bwa, stand_in):
         (["--json", TWO], "--json needs -o FILE"),
         (["-o", "out.txt", TWO], "its name does not end with"),
         (["--output-threads", "9999", TWO], "--output-threads 9999: this process may use "),
-        (["4x-bound"], "4x-bound has 4 or more threads, and the command asks for 2: raise its"),
-        (["2x4-bound"], "2x4-bound has 2 x 4 threads, and the command asks for 2: raise its"),
+        (["4x-bound"], "4x-bound has 4 or more threads, and the command requests 2: raise its"),
+        (["2x4-bound"], "2x4-bound has 2 x 4 threads, and the command requests 2: raise its"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_run(placed, bwa, tmp_path, words, reason):

@@ -312,7 +312,7 @@ def test_a_check_goes_on_if_its_records_cannot_be_kept(monkeypatch):
         keep([])
         keep([])
     assert len(troubles) == 1
-    assert "records are not kept: " in troubles[0]
+    assert "records are not stored: " in troubles[0]
 
 
 def test_a_process_that_was_killed_is_named(monkeypatch, capsys):

@@ -146,7 +146,7 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
     job = site.sbatch("slurm/characterize.sbatch", "--campaign", folder, *STEPS, "--repetitions", 1)
     state, code = site.slurm.ends(job)[job]
     assert (state, code) == ("FAILED", "3:0"), site.slurm.output(job)
-    assert f"{folder}: its file system is full; what was finished before is kept" in site.slurm.output(job)
+    assert f"{folder}: its file system is full; finished results are kept" in site.slurm.output(job)
     done = site.call("campaign", "collect", folder, "--no-figures", "--json")
     (small / "filler").unlink()
     done = site.call("campaign", "collect", folder, "--no-figures")

@@ -124,7 +124,7 @@ def test_a_run_over_the_limit_is_omitted(small, tmp_path, stand_in, capsys):
         (("{file}", "--dataset", "lamda"), (2, "no dataset 'lamda'")),
         (("{file}", "--index", "x", "--dataset", "lambda"), (2, "--dataset brings indexes and reads")),
         (("{file}", "--index", "b=x", "--reads", "r.fq"), (2, "--index b=x: no family 'b': there are Bowtie 2")),
-        (("{file}", "--index", "/absent/x", "--reads", "r.fq"), (2, "/absent/x.1.bt2: no index of bowtie2 there")),
+        (("{file}", "--index", "/absent/x", "--reads", "r.fq"), (2, "/absent/x.1.bt2: no index of bowtie2")),
         (("lenis2017", "--only", "BOWTIE2", "--reads-per-thread", "9"), (2, "align all reads once")),
         (("{file}", "absent"), (3, "not installed: bowtie-2018-tbb-spin; --only-installed leaves them out")),
         (("{file}", "absent", "--only-installed"), (2, "nothing of study small can run here")),

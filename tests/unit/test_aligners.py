@@ -318,7 +318,7 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
         ('"{index}", "{reads}"]]', '"{index}", "{reads}"]', 12, "not TOML"),
         ('"{index}", "{reads}"]]', '"{index}", "{reads:>9}"]]', 11, "{reads} must be written without"),
         ('"{reads}", "{reads2}"]', '"{reads2}"]', 12, "align.paired: no step reads {reads}"),
-        ('"{reads}", "{reads2}"]', '"{interleaved}", "{reads2}"]', 12, "standard input reads nothing else"),
+        ('"{reads}", "{reads2}"]', '"{interleaved}", "{reads2}"]', 12, "must read nothing else"),
         ('["aln-{size}", "-t{threads}", "-K", "{batch_bases}", "{index}"', '["aln", "{index}"', 11, "no step has"),
         ('"{reference}"', '"{}"', 6, "unknown placeholder {}"),
         ('"{reference}"', '"{reference"', 6, "expected '}'"),

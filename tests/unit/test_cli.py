@@ -294,7 +294,7 @@ def test_bad_input_ends_with_2_and_one_line(run_cli, argv):
         (
             MemoryError(),
             3,
-            f"{CANNOT_HERE}no memory is left: raise the limit of memory (ulimit -v) or take less input",
+            f"{CANNOT_HERE}out of memory: raise the limit of memory (ulimit -v) or take less input",
         ),
     ],
 )

@@ -332,8 +332,8 @@ class TestState:
         reasons = {g.step: g.reason for g in campaign_state.gaps}
         assert set(reasons) == {"latency-0", "latency-7", "latency-sequential-7"}
         assert reasons["latency-0"].startswith("failed on n1: why")
-        assert reasons["latency-7"].startswith("begun on n1")
-        assert reasons["latency-sequential-7"].startswith("not begun")
+        assert reasons["latency-7"].startswith("started on n1")
+        assert reasons["latency-sequential-7"].startswith("not started")
         assert [g.step for g in campaign_state.skipped] == ["latency-sequential-0"]
 
     def test_steps_skipped_for_the_same_reason_are_one_line(self, tmp_path):
@@ -436,7 +436,7 @@ class TestCollect:
         (tmp_path / "verdicts" / "log" / "n1.jsonl").unlink()
         (tmp_path / "verdicts" / "log" / "n1.jsonl").mkdir()
         campaign_report.collect(campaign, draw=False)
-        assert "the log has no line for n1" in capsys.readouterr().err
+        assert "the verdict of n1 is not logged" in capsys.readouterr().err
 
     def test_a_clock_that_goes_back_never_removes_the_newest_report(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))

@@ -83,7 +83,7 @@ def test_the_newest_session_is_never_one_of_the_future(fleet, run_cli, tmp_path)
         "new": "pass",
         "other": "pass",
     }
-    sentence = "records are dated 2027-03-02, which is in the future, and do not count: "
+    sentence = "records are dated 2027-03-02, which is in the future, and are ignored: "
     sentence += "the host's clock was 364 days ahead or more"
     assert done.err.splitlines() == [f"firsttouch: {host}: {sentence}" for host in ("bad", "only", "repaired")]
     assert f"missing: {sentence}" in done.out

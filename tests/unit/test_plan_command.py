@@ -74,14 +74,14 @@ def test_the_size_of_the_index_files_counts(planned, tmp_path):
     status, _, err = planned(server(2, 4), "--index", prefix)
     assert (status, err) == (
         2,
-        f"firsttouch: error: {prefix}.amb: no index of bwa-mem there: build it with `firsttouch data index`\n",
+        f"firsttouch: error: {prefix}.amb: no index of bwa-mem: build it with `firsttouch data index`\n",
     )
     for file in aligners.aligner("bwa-mem").index_paths(prefix):
         file.write_bytes(bytes(1 << 20))
     size = aligners.aligner("bwa-mem").index_bytes(prefix)
     assert planned(server(2, 4), "--index", prefix) == planned(server(2, 4), "--index-size", str(size))
-    assert "index takes no memory" not in planned(server(2, 4), "--index", prefix)[1]
-    assert "note: without --index, --dataset or --index-size the index takes no memory" in planned(server(2, 4))[1]
+    assert "index of size 0" not in planned(server(2, 4), "--index", prefix)[1]
+    assert "--index-size the plan assumes an index of size 0" in planned(server(2, 4))[1]
 
 
 def test_a_dataset_must_be_there(planned, monkeypatch, tmp_path):

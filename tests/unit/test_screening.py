@@ -61,7 +61,7 @@ def test_why_hosts_are_due_by_the_log(site, capsys):
         "old": "last verdict 9.0 d ago",
     }
     assert [h["host"] for h in plan["hosts"]] == ["doubtful", "bad", "older", "old"]
-    assert "without Slurm's states" in plan["note"]
+    assert "Slurm's states" in plan["note"]
     assert [h["host"] for h in due(capsys, "--max-age", "12h")["hosts"]][-1] == "fresh"
     plan = due(capsys, "--hosts", "old,new[1-2],just,fresh", "--count", "4")
     assert [h["host"] for h in plan["hosts"]] == ["new1", "new2", "old", "fresh"]

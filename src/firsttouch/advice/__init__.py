@@ -12,7 +12,7 @@ are the mean of the prior (:func:`posterior.prior`). Short trials on samples of 
 Public: :mod:`advising` (advice for an aligner on given reads, a user's command, any program), by
 :func:`trials.advise` (aligners) and :func:`comparison.compare` (any program); :func:`costs.latency_ratio`,
 ``candidates``, ``default`` and ``index_banks``, which turn a host and its plan into the model's input;
-:mod:`advice_text` (JSON document, text, stored files); :mod:`saved` (advice that is applied again to equal cases);
+:mod:`advice_text` (JSON document, text, stored files); :mod:`saved` (advice that is reused for equal cases);
 :class:`auto.Auto` (the scenario of a user's command).
 """
 

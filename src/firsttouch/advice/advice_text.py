@@ -18,16 +18,16 @@ from firsttouch.advice.trials import Advice
 from firsttouch.records.schema import Record
 from firsttouch.scenarios import memory_options
 
-#: The type of the document, and its version, which rises when a key changes its meaning.
+#: The type of the document, and its version: increment it when a key changes its meaning.
 DOCUMENT = "firsttouch advice"
 SCHEMA = 1
 
 #: Why the trials ended.
 STOPS = {
     "settled": "no further trial is worth its cost",
-    "budget": "no further trial that is worth its cost fits the budget",
+    "budget": "no further worthwhile trial fits the budget",
     "alone": "one scenario is left",
-    "short": "the reads are too few for a trial: only the rule of thumb was used",
+    "short": "too few reads for a trial: only the rule of thumb was used",
 }
 
 
@@ -47,7 +47,7 @@ def reason(advice: Advice, number: int) -> str:
 
 
 def header() -> dict[str, Any]:
-    """Return the first keys of a document; host, system, partition and time are as in a new record."""
+    """Return the first keys of a document, with host, system, partition and time as in a new record."""
     names = ("host", "system", "partition", "time")
     now = {f.name: f.default_factory() for f in fields(Record) if f.name in names and callable(f.default_factory)}
     return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **now}
@@ -122,7 +122,7 @@ def option_rows(
     reasons: Mapping[int, str],
     refused: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return a row for each memory option: its trials, and its gain or why it was not tried.
+    """Return a row for each memory option: its trials, and its gain or the reason why it was not tried.
 
     *options* are the options of each scenario, *trials* the numbers of trials, *reasons* why some have none.
     *refused* are options that this host does not support.
@@ -152,7 +152,7 @@ def option_rows(
 
 
 def option_gain(belief: Belief, options: Sequence[Sequence[str]], name: str) -> dict[str, float] | None:
-    """Return how many times as fast the best scenario with an option is as the best without; None if untried.
+    """Return the speed-up of the best scenario with an option over the best one without it; None if untried.
 
     Only tried scenarios are included. *options* are the options of each scenario.
     """
@@ -176,7 +176,7 @@ def lines(document: dict[str, Any]) -> list[str]:
     if gain and document["recommended"] != document["default"]:
         text.append(f"times as fast as the default run {document['default']}: {_spread(gain, '')}")
     if predicted:
-        over = "" if budget["within"] else ", OVER the budget: the run is too short for trials within it"
+        over = "" if budget["within"] else ", OVER the budget, because the run is too short"
         text.append(
             f"trials took {budget['spent_s']:.3g} s; the budget was {budget['seconds']:.3g} s "
             f"({100 * budget['fraction']:.3g} % of the predicted run){over}"

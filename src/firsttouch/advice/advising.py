@@ -35,9 +35,9 @@ Document = dict[str, Any]
 
 
 class Choices(Struct, frozen=True):
-    """What to try: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
+    """The choices to try: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
 
-    With *share_host*, other runs on this host are not waited for.
+    With *share_host*, it does not wait for other runs on this host.
     """
 
     policies: str = "usual"
@@ -55,8 +55,8 @@ def _offered(
 ) -> tuple[Plan, Prior, int]:
     """Return this host's plan, the prior of its scenarios, and the number of the default scenario.
 
-    Scenarios also get each of *sets* of memory options. *undivided* says why only scenarios of one instance are
-    possible (empty: all are).
+    Scenarios also get each of *sets* of memory options. *undivided* is the reason why only scenarios of one
+    instance are possible, or empty.
     """
     host, planned = load(), choices.planned(need).with_each(sets)
     if undivided:
@@ -187,7 +187,7 @@ def _row(result: ProgramComparison, number: int, usual: int) -> Document:
 
 
 def _alike(scenario: Scenario, usual: Scenario) -> Document:
-    """Return the JSON object of a scenario that was not tried because it is like the default run."""
+    """Return the JSON object of a scenario that was not tried because it equals the default run."""
     reason = f"like {usual.policy}: all memory is on one NUMA node"
     return _not_tried(scenario, reason) | {"memory_options": []}
 

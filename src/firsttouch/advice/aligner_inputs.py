@@ -18,14 +18,14 @@ from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_line import check_own_outputs, named_files, programs, with_options
 
-#: Aligners keep the batch's size in a C int.
+#: Aligners store the batch size in a C int.
 _MOST = (1 << 31) - 1
 
 
 class InputRequest(Struct, frozen=True):
     """An aligner and its input; the options of the same names describe the fields.
 
-    *program* are the aligner's own options.
+    *program* has the options for the aligner itself.
     """
 
     aligner: str
@@ -44,7 +44,10 @@ class InputRequest(Struct, frozen=True):
         return with_options(aligners.aligner(self.aligner), self.program)
 
     def inputs(self) -> Inputs:
-        """Return the input, which is there; builds a dataset's index if necessary. Raises BadInput or Missing."""
+        """Return the input after checking that it exists; build a dataset's index if necessary.
+
+        Raises BadInput or Missing.
+        """
         aligner, size = self.with_options, self.batch_bases
         if size is not None and not 1 <= size <= _MOST:
             raise BadInput(f"--batch-bases {size}: 1 to {_MOST}")
@@ -63,7 +66,7 @@ class InputRequest(Struct, frozen=True):
     def _of_dataset(self, aligner: Aligner) -> Inputs:
         assert self.dataset is not None  # noqa: S101 - for mypy
         if self.index or self.reads or self.reads2:
-            raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
+            raise BadInput("--dataset includes index and reads: leave --index, --reads and --reads2 out")
         data = fetch.get(self.dataset)
         if not data.reads:
             raise BadInput(f"dataset '{data.name}' is a reference without reads")
@@ -82,8 +85,8 @@ class InputRequest(Struct, frozen=True):
 class Inputs(Struct, frozen=True):
     """The aligner, the prefix of its index, the read files by mate, and how they are aligned.
 
-    *batch_bases*: its batch size (None: its own). *interleaved*: a file has pairs. *least_mapped* is the least
-    fraction of the reads (0 to 1) that must map.
+    *batch_bases*: its batch size (None: the aligner's default). *interleaved*: a file has pairs. *least_mapped* is
+    the least fraction of the reads (0 to 1) that must map.
     """
 
     aligner: Aligner
@@ -104,7 +107,7 @@ class Inputs(Struct, frozen=True):
         return [*self._read(), *named_files(self.aligner.own)]
 
     def check(self) -> None:
-        """Raise BadInput if a file of reads is a folder, or if own options of the aligner write to an input."""
+        """Raise BadInput if a file of reads is a folder, or if the aligner's options write to an input."""
         for file in self.files:
             if file.is_dir():
                 raise BadInput(f"cannot be read: {os.strerror(errno.EISDIR)}", file=file)

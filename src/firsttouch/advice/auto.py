@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scenario of ``auto`` for a user's aligner command: saved advice, else trials on the first reads.
 
-Where neither is possible, the command runs as it is. Trials end with their budget, a part of the whole run, so
-``auto`` is not slower than the plain command by more than that.
+If neither is possible, the command runs unchanged. Trials stop at their budget, a part of the whole run, so
+``auto`` exceeds the plain command's time by at most this part.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from firsttouch.scenarios.memory_options import Kind, combinations, of_aligners,
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
-#: The first reads, which trials take samples of: this part of the budget, more than a trial takes, and at most
-#: this number of bytes of text.
+#: The first reads, which trials sample: this part of the budget, and at most this number of bytes of text.
 _HEAD, _MOST_TEXT = 1 / 3, 2**30
 #: They are written in pieces of about this number of bytes.
 _PIECE = 2**20
@@ -51,7 +50,7 @@ class ChosenScenario(Struct, frozen=True):
 class Auto(Struct, frozen=True, dict=True):
     """The input for choosing the scenario of a user's *command* among the *planned* ones on *host*.
 
-    Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.
+    Trials also try the memory options *options* (``none``, ``all`` or a list), which *planned* does not include.
     *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
     trials (None: TMPDIR), *clock* measures the budget. Raises BadInput if *planned* has no scenario without a
     policy.
@@ -67,11 +66,11 @@ class Auto(Struct, frozen=True, dict=True):
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
-        """Check that the command may run as it is."""
+        """Check that *planned* has the scenario of the unchanged command."""
         default(self.planned.scenarios)
 
     def choose(self) -> ChosenScenario:
-        """Return the scenario of saved advice, else of trials, which are saved, else the command as it is."""
+        """Return the scenario of saved advice, else of trials (which are saved), else of the unchanged command."""
         usual = self.planned.scenarios[default(self.planned.scenarios)]
         try:
             if choice := self._saved():
@@ -104,7 +103,7 @@ class Auto(Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def _offered(self) -> tuple[Plan, dict[str, str]]:
-        """The plan with the memory options that this host supports, and why it refuses others."""
+        """The plan with the memory options that this host supports, and the reasons against the others."""
         sets, refused = combinations(of_aligners(self.options), self.command.words[0])
         return self.planned.with_each(sets), refused
 
@@ -127,7 +126,7 @@ class Auto(Struct, frozen=True, dict=True):
         )
 
     def _check_size(self) -> None:
-        """Raise if the whole run is too short for any trial, however few bytes a base has in its files."""
+        """Raise if the whole run is too short for any trial, assuming the best compression of its files."""
         bases = _MOST_BASES * sum(Path(name).stat().st_size for name in self._files())
         if self.budget * bases < LEAST_SECONDS * FASTEST * self.command.threads:
             raise self._too_few()
@@ -167,9 +166,9 @@ class Auto(Struct, frozen=True, dict=True):
 
     @property
     def key(self) -> saved.Key:
-        """The case of the command; raises BadInput or Missing if its index or its program is not there.
+        """The key of the command for saved advice; raises BadInput or Missing without its index or program.
 
-        A command that cannot be divided is a program like any other.
+        A command that cannot be divided is treated as any program.
         """
         total = max(s.instances * s.threads for s in self.planned.scenarios)
         if self.command.whole:
@@ -179,8 +178,8 @@ class Auto(Struct, frozen=True, dict=True):
     def advise(self, say: Callable[[str], None] = lambda _: None, *, strict: bool = True) -> dict[str, Any]:
         """Try the scenarios on the first reads within the budget, save the advice, and return its document.
 
-        *say* gets the messages of the trials. Without *strict*, the trials that find out how long the whole run
-        takes may exceed the budget of a short run. Raises BadInput or RunFailed if there can be no trials.
+        *say* gets the messages of the trials. Unless *strict*, the trials that determine the length of the whole
+        run may exceed the budget of a short run. Raises BadInput or RunFailed if there can be no trials.
         """
         began = self.clock.monotonic()
         with no_idle_threads():
@@ -254,4 +253,4 @@ def _about_bases(file: Path) -> float:
 
 
 class _AsItIs(RunFailed):
-    """The reason why a command runs as it is."""
+    """The reason why a command runs unchanged."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs of any program under policies and memory options, and which of them to use.
+"""Compares whole runs of any program under policies and memory options, and recommends one.
 
 The first round has every policy, and every set of memory options under the default policy. Later rounds have the
 default run and the few scenarios that are expected to be the fastest, among them combinations of policies and
-options that did well alone. The scenarios of a round run in turn, and only differences within rounds count: other
-programs may slow a whole round down.
+options that did well alone. The scenarios of a round run in turn, and only differences within rounds are used,
+because other programs may slow a whole round down.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from firsttouch.host.pages import Memory
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario
 
-#: A scenario is dropped after this many runs whose placement did not hold.
+#: A scenario is dropped after this number of runs whose placement did not hold.
 CHANCES = 2
 #: This number of scenarios stays in a round after the first one, in addition to the default run.
 KEPT = 3
-#: Relative standard deviation of a whole run before any is repeated, and how many repeats this guess is worth.
+#: Relative standard deviation of a whole run before any is repeated, and the weight of this guess in repeats.
 #: Whole runs vary less than trials of a second.
 NOISE = (0.05, 2.0)
 
@@ -44,8 +44,8 @@ class ProgramComparison(Struct):
     """Costs of a program under *scenarios* of one instance: times (s), or energies (J).
 
     *best* is the number of the recommended one. *clear*: it costs less than the default run at a level of 90 %.
-    *dropped* has the reason if a scenario has no cost, *needless* why one with memory options needs none. *memory*
-    belongs to each scenario's last valid run, and *runs* counts all runs.
+    *dropped* has the reason why a scenario has no cost, *needless* why a scenario with memory options was not
+    needed. *memory* belongs to each scenario's last valid run, and *runs* counts all runs.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -76,7 +76,7 @@ def compare(
 ) -> ProgramComparison:
     """Run *argv* under *scenarios* in *rounds* rounds, discard its output, and return the costs and the choice.
 
-    The output goes into a pipe, as some programs do less for a standard output that is /dev/null.
+    The output goes into a pipe, because some programs do less work if standard output is /dev/null.
 
     *usual* is the number of the default run. A run whose placement or memory options did not hold is not used.
     Raises RunFailed if the program fails, or if no placement holds.
@@ -96,7 +96,7 @@ def compare(
 
 @contextlib.contextmanager
 def discard_output() -> Iterator[Path]:
-    """Yield a file, a pipe, whose content is discarded as it is written."""
+    """Yield the writing end of a pipe whose content is discarded."""
     stop = StopRequest()
     reading, writing = os.pipe()
     null = os.open(os.devnull, os.O_WRONLY)
@@ -112,7 +112,7 @@ def discard_output() -> Iterator[Path]:
         thread.start()
         yield Path(f"/proc/self/fd/{writing}")
     finally:
-        stop.set()  # what a program left behind may still write
+        stop.set()  # a process that the program left behind may still write
         thread.join()
         stop.close()
         for fd in (reading, writing, null):
@@ -141,9 +141,9 @@ class _Rounds:
 
     def all(self, rounds: int) -> ProgramComparison:
         """Run all rounds."""
-        # The first run reads the program and its files from the disk.
+        # The first run reads the program and its files from disk.
         self._once(self.usual, rounds * (1 + KEPT))
-        self.say(f"{self.scenarios[self.usual].name}: a warm-up, which does not count")
+        self.say(f"{self.scenarios[self.usual].name}: warm-up, not used")
         self.costs[self.usual].clear()
         self._rounds[self.usual].clear()
         self.misplaced[self.usual].clear()
@@ -151,11 +151,11 @@ class _Rounds:
         first = [i for i, s in enumerate(self.scenarios) if not s.options or s.policy == policy]
         self._round(first, 0, rounds)
         if not any(self.costs):
-            # A short run may end between two looks at its placement.
+            # A short run may end between two samples of its placement.
             self._round(first, 0, rounds)
         for turn in range(1, rounds):
             self._round(self._promising(), turn, rounds)
-        # The best of many is partly lucky, so it must stand further runs next to the default run.
+        # The best of many is partly lucky, so it is confirmed by further runs next to the default run.
         confirmed = self.usual
         for turn in range(rounds, 2 * rounds):
             best = self._best()
@@ -202,7 +202,7 @@ class _Rounds:
         if reason := outcome.misplaced:
             self.misplaced[number].append(reason)
             self.options.invalid(number, memories, reason)
-            self.say(f"{scenario.name}: the run is invalid and does not count: {reason}")
+            self.say(f"{scenario.name}: the run is invalid and not used: {reason}")
             return
         self.costs[number].append(outcome.seconds)
         self._rounds[number].append(self._turn)
@@ -218,10 +218,10 @@ class _Rounds:
         return update(self.prior, trials, Load(), NOISE)
 
     def _levelled(self) -> list[list[float]]:
-        """Return the costs without the effects of the rounds.
+        """Return the costs with the effects of the rounds removed.
 
-        The log times are fitted by least squares as the sum of a scenario's and a round's effect. A round's effect
-        is expected to be as large as the noise of a run, so it is shrunk towards 0 (ridge regression).
+        The log times are fitted by least squares as the sum of a scenario's and a round's effect. Round effects
+        are shrunk towards 0 (ridge regression), assuming that they are as large as the noise of a run.
         """
         runs = [(i, *run) for i, own in enumerate(self.costs) for run in zip(self._rounds[i], own, strict=True)]
         numbers = sorted({turn for _, turn, _ in runs})
@@ -234,7 +234,7 @@ class _Rounds:
             rows[len(runs) + row, len(self.costs) + row] = 1
         effects = np.linalg.lstsq(rows, logs)[0][len(self.costs) :]
         level = dict(zip(numbers, effects, strict=True))
-        # The fitted effects take up a part of the noise (degrees of freedom).
+        # The fitted effects use up degrees of freedom of the noise.
         free = sum(max(0, len(own) - 1) for own in self.costs)
         wider = math.sqrt(free / max(1, free - len(numbers) + 1)) if free else 1.0
         levelled = []
@@ -245,7 +245,7 @@ class _Rounds:
         return levelled
 
     def _promising(self) -> list[int]:
-        """Return the default run, and the scenarios that are expected to be the fastest and may be."""
+        """Return the default run, and the scenarios with the best expected costs that may be the fastest."""
         belief = self._belief()
         order = (int(i) for i in np.argsort(belief.mean, kind="stable"))
         may_be = [
@@ -258,7 +258,7 @@ class _Rounds:
     def _best(self) -> int:
         """Return the simplest scenario that is not clearly slower than the fastest one.
 
-        Each policy and each option must be worth it: if a difference may be chance, the simpler scenario is used.
+        If a difference may be chance, the simpler scenario is preferred.
         """
         belief = self._belief()
         fastest = belief.best

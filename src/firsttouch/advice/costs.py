@@ -30,20 +30,20 @@ PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank
 REMOTE = (0.25, 0.25)  # all accesses remote instead of none
 REPLICAS = (0.35, 0.35)  # per doubling of the replicas; the mean is 0 for an index that fits into one bank
 FEWER = (0.55, 0.30)  # per halving of the threads: ln 2 if a program scales perfectly
-#: Standard deviations of the parts that the features do not explain: the effect shared by one policy's scenarios,
-#: the effect of the same number of instances, and a scenario's own effect.
+#: Standard deviations of the effects that the features do not explain: of a policy, of a number of instances, and
+#: of a single scenario.
 SAME_POLICY, SAME_INSTANCES, OWN = 0.20, 0.20, 0.35
-#: Mean and standard deviation of the effect of each memory option, by kind. The deviation comes from others'
-#: measurements, so a bad trial does not exclude an option.
+#: Mean and standard deviation of the effect of each memory option, by kind. The deviations come from published
+#: measurements, so that one bad trial does not exclude an option.
 OPTION: dict[Kind, tuple[float, float]] = {"pages": (0.0, 0.10), "allocator": (0.0, 0.10), "index": (0.0, 0.15)}
-#: Standard deviations of the effect that equal combinations of several options share (an allocator asks for huge
-#: pages in its own way), and of the own effect of a scenario with options.
+#: Standard deviations of the effect of a combination of options (each allocator requests huge pages in its own
+#: way), and of a single scenario with options.
 COMBINED, OWN_OPTIONS = 0.08, 0.03
-#: Half the width of a 90 % interval of a normal distribution, in standard deviations.
+#: Half the width of the 90 % interval of a normal distribution, in standard deviations.
 Z90 = 1.645
-#: Bases per second and thread of the fastest and the slowest aligner: bounds of a run's time before any trial.
+#: Bases per second and thread of the fastest and the slowest aligner, which bound a run's time before any trial.
 FASTEST, SLOWEST = 4e6, 5e4
-#: A budget of fewer seconds is too short for any trial whose placement is verified.
+#: The shortest budget (s) for a trial whose placement can be verified.
 LEAST_SECONDS = 0.5
 #: The part of a program's time that waits for memory, used to turn a ratio of latencies into a weight.
 MEMORY_BOUND = 0.5
@@ -52,7 +52,7 @@ MEMORY_BOUND = 0.5
 class ModelledScenario(Struct, frozen=True):
     """A scenario as the model sees it.
 
-    *spread*: each instance's data lie evenly on its banks, not where they were first touched. *banks* is the
+    *spread*: each instance's data are interleaved over its banks, instead of placed by first touch. *banks* is the
     number of banks of one instance, and *sharing* the mean number of instances that use one bank. *options* are
     the memory options, and *copies* is the number of copies of the index (0: each instance has one).
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The evidence of runs on memory options: which ones cannot matter for a program, and which ones never hold."""
+"""What runs show about memory options: which ones cannot affect a program, and which ones never hold."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from firsttouch.scenarios.evidence import LEAST_MEMORY, wrong_memory
 from firsttouch.scenarios.memory_options import of_kind, option
 from firsttouch.units import format_bytes
 
-#: With this part of its memory in transparent huge pages, a program does not gain by asking for them.
+#: A program with this part of its memory in transparent huge pages gains nothing by requesting them.
 _ALL_HUGE = 0.95
-#: All scenarios with an option that did not hold this many times are dropped.
+#: After an option did not hold this many times, all scenarios with it are dropped.
 _CHANCES = 2
 
 
 def same_pages(a: Sequence[str], b: Sequence[str], name: str) -> bool:
-    """Return whether the effect of option *name* with the options *a* is expected of it with the options *b*.
+    """Return whether option *name* is expected to have the same effect with the options *a* and *b*.
 
-    The allocator asks for huge pages, so another allocator may get some where this one does not.
+    The allocator requests huge pages, so another allocator may get some.
     """
     other_allocator = of_kind(a, "allocator") is not of_kind(b, "allocator")
     return name in b and not (option(name).kind == "pages" and other_allocator)
 
 
 def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> str:
-    """Return why the options *names* cannot matter for a program with *memory*, or an empty string.
+    """Return why the options *names* cannot affect a program with *memory*, or an empty string.
 
-    *memory* belongs to a run with the options *run_with*. It tells about an option for the page size if it has
-    none. Where a program has no huge page, the kernel gives them on request only, and no allocator requests any.
+    *memory* belongs to a run with the options *run_with*. Without an option for the page size among them, it shows
+    which pages the program gets anyway. If these include no huge page, the kernel grants them on request only, and
+    no allocator requests them.
     """
     asked = of_kind(names, "pages")
     if asked is None or of_kind(run_with, "pages"):
@@ -48,10 +49,10 @@ def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> s
 
 
 class OptionFindings:
-    """The evidence of runs on the memory options of scenarios, whose *sets* of options are numbered.
+    """What runs of scenarios show about their memory options; *sets* are the options of each scenario.
 
-    *memory* belongs to the last valid run of each scenario. *needless* has the reason why one without a valid run
-    needs none, and *failed* why one can have none, because an option did not hold in another one.
+    *memory* belongs to the last valid run of each scenario. *needless* has the reason why a scenario needs no run,
+    and *failed* why it cannot have one: an option did not hold in another scenario.
     """
 
     def __init__(self, sets: Sequence[Sequence[str]]) -> None:
@@ -62,14 +63,14 @@ class OptionFindings:
         self._broken: list[tuple[str, Sequence[str]]] = []
 
     def valid(self, number: int, memories: Iterable[Memory]) -> None:
-        """Note a valid run of scenario *number*, whose instances had *memories*."""
+        """Add a valid run of scenario *number*, whose instances had *memories*."""
         self.memory[number] = memory = Memory.total(memories)
         for i, names in enumerate(self._sets):
             if i not in self.memory and (reason := needless(names, self._sets[number], memory)):
                 self.needless[i] = reason
 
     def invalid(self, number: int, memories: Iterable[Memory], reason: str) -> bool:
-        """Note a run that is invalid for *reason*; return whether that is an option that has no chance left."""
+        """Add a run that is invalid for *reason*; return whether this makes an option fail for good."""
         names, memories = self._sets[number], list(memories)
         for name in names:
             faults = (wrong_memory([name], memory) for memory in memories)

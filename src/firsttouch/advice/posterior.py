@@ -9,9 +9,9 @@ Processes for Machine Learning, 2006, chapter 2)::
 
 The x_ik are the scenario's :class:`firsttouch.advice.costs.Features`, and the w_k their weights. Scenarios with
 the same policy share the policy effect, and those with the same number of instances share the instance effect, so
-a trial of one scenario also moves the expectation of the similar ones. A scenario shares its own effect with the
-same scenario with memory options. The option effects are one for each option, one for each combination of several
-options, and a small one of the scenario with its options.
+a trial of one scenario also moves the expectation of the similar ones. A scenario shares its own effect with its
+variants with memory options. There is an option effect for each option, for each combination of options, and a
+small one for each scenario with options.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from firsttouch.scenarios.memory_options import option
 
 Floats = NDArray[np.float64]
 
-#: Relative standard deviation of a trial before any is repeated, and how many repeats this guess is worth. It is
+#: Relative standard deviation of a trial before any is repeated, and the weight of this guess in repeats. It is
 #: high so that one lucky trial does not decide.
 NOISE, NOISE_WORTH = 0.18, 4.0
-#: The noise pooled over all scenarios weighs as much as this many repeats of the scenario itself.
+#: The weight of the noise pooled over all scenarios, in repeats of a single scenario.
 POOL_WORTH = 3.0
-#: The probability that chance replaces the default run: advice must do no harm.
+#: The accepted probability that the default run is replaced by chance.
 CHANCE = 0.01
 #: Standard deviation of the common level around the first trial.
 LEVEL = 2.0
-#: The prior's own scale weighs as much as this many trials when the covariance is scaled to the data.
+#: The weight of the prior's scale, in trials, when the covariance is scaled to the data.
 SCALE_WORTH = 4.0
-#: Work is at least this part of a trial's seconds, however long the load seems.
+#: Work is at least this part of a trial's seconds, whatever the estimated load.
 LEAST_WORK = 0.05
 
 
@@ -88,7 +88,7 @@ def _options(candidates: Sequence[ModelledScenario]) -> tuple[Floats, Floats]:
 
 
 def _same(labels: Sequence[Hashable]) -> Floats:
-    """Return a matrix with 1 where two labels are equal, else 0."""
+    """Return a matrix: 1 where two labels are equal, else 0."""
     numbers: dict[Hashable, int] = {}
     codes = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
     same: Floats = (codes[:, None] == codes).astype(np.float64)
@@ -96,7 +96,7 @@ def _same(labels: Sequence[Hashable]) -> Floats:
 
 
 class Load(Struct, frozen=True):
-    """Seconds that a program takes to load its index, whatever the number of reads, and their deviation."""
+    """Seconds that a program takes to load its index, independent of the number of reads, and their deviation."""
 
     seconds: float = 0.0
     sd: float = 0.0
@@ -137,15 +137,15 @@ class Belief(Struct, frozen=True):
         return interval(float(self.mean[number]), math.sqrt(max(0.0, variance)))
 
     def faster(self, fast: int, slow: int, chance: float = 0.05) -> bool:
-        """Return whether candidate *fast* is faster than *slow*; chance makes it look so with this probability."""
+        """Return whether candidate *fast* is faster than *slow* at this error probability."""
         mean, sd = self.ratio(slow, fast)
         return mean - NormalDist().inv_cdf(1 - chance) * sd > 0
 
     def replaces(self, fast: int, default: int) -> bool:
         """Return whether a tried candidate is faster than the *default* run beyond chance.
 
-        The fastest of several tried candidates is partly the luckiest: any of them looks faster by chance with
-        the probability CHANCE (C. E. Bonferroni's bound, 1936).
+        The fastest of several tried candidates is partly the luckiest: the probability that any of them looks
+        faster by chance is at most CHANCE (C. E. Bonferroni's bound, 1936).
         """
         return self.faster(fast, default, CHANCE / max(1, int(np.count_nonzero(self.tried)) - 1))
 
@@ -159,8 +159,8 @@ def update(
 ) -> Belief:
     """Return the posterior after *trials*, one sequence per candidate, at least one of them not empty.
 
-    *noise_prior* is the relative standard deviation of a trial before any is repeated, and its worth in repeats.
-    The start of a program adds a deviation of *start_sd* seconds to each trial, however short.
+    *noise_prior* is the relative standard deviation of a trial before any is repeated, and its weight in repeats.
+    The start of a program adds a deviation of *start_sd* seconds to each trial.
 
     With S the tried candidates, z their observed log times of the whole run and V the covariance of these::
 
@@ -168,8 +168,8 @@ def update(
         K'    = K    - K[:, S] (K[S, S] + V)^-1 K[S, :]
 
     (Rasmussen and Williams 2006, equations 2.25 and 2.26). K is the prior's covariance, scaled to the differences
-    observed so far, plus the variance of the common level. V is diagonal but for the load: it is the same for all
-    candidates, so a wrong one moves all their whole runs in one direction, by the standard deviations s::
+    observed so far, plus the variance of the common level. V is diagonal except for the load. All candidates have
+    the same load, so an error of it moves all whole runs in one direction, by the standard deviations s::
 
         V = diag(v - s^2) + s s'
     """
@@ -196,7 +196,7 @@ def update(
 
 
 def _noise(trials: Sequence[Sequence[Trial]], usual: float, worth: float) -> Floats:
-    """Return the relative variance of a trial of each candidate: its own repeats, shrunk towards all repeats."""
+    """Return the relative variance of a trial of each candidate, from its repeats, shrunk towards all repeats."""
     sums, free = np.zeros(len(trials)), np.zeros(len(trials))
     for i, own in enumerate(trials):
         # Only trials of the same size are repeats: the load cancels.
@@ -210,7 +210,7 @@ def _noise(trials: Sequence[Sequence[Trial]], usual: float, worth: float) -> Flo
 
 
 def _whole_run(own: Sequence[Trial], load: Load, noise: float) -> tuple[float, float, float]:
-    """Return the seconds of the whole run by a candidate's own trials, their relative variance, and their slope.
+    """Return the seconds of the whole run by a candidate's trials, their relative variance, and their slope.
 
     The slope is their relative change if the load is one standard deviation longer.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saved advice: which scenario was recommended for a program on hosts like this one, and when it applies again.
+"""Saved advice: the scenario that was recommended for a program on hosts like this one, and when it applies.
 
 Each advice is one JSON file in :func:`firsttouch.paths.advice`. Its name is a checksum of the :class:`Key`, so
 that an advice for the same case replaces it.
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     from firsttouch.genomics.command_line import UserCommand
     from firsttouch.genomics.command_syntax import Argument
 
-#: The document's type; raise SCHEMA when a key changes its meaning.
+#: The document's type; increment SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch saved advice"
 SCHEMA = 2
-#: An advice holds for runs with fewer than this many times the bases of the run that it was made for.
+#: Advice applies to runs with fewer bases than this multiple of the run that it was made for.
 MAGNITUDE = 10
-#: A word that may name a file: it has no space, and a folder or a suffix that begins with a letter.
+#: A word that may name a file: it has no space, and has a folder or a suffix that begins with a letter.
 _FILE = re.compile(r"\S*(?:/\S*|\.[A-Za-z]\w*)\Z")
-#: A file with such a suffix is a part of the program, not its data.
+#: Suffixes of files that are part of the program, not its data.
 _CODE = re.compile(r"\.(?:py|pl|rb|r|jl|js|lua|sh|bash|awk|sed|jar|class|m)$", re.IGNORECASE)
-#: The text of a read group, and the options that name one (bowtie2 --rg-id x --rg SM:y, strobealign --rg=SM:y).
+#: A read group as text, and the options that set one (bowtie2 --rg-id x --rg SM:y, strobealign --rg=SM:y).
 _READ_GROUP = re.compile(r"@RG|[A-Z]{2}:")
 _READ_GROUP_OPTION = re.compile(r"--(?:sam-)?rg\b", re.IGNORECASE)
 _GIB = 2**30
 
 
 # ----------------------------------------------------------------------
-# When an advice applies
+# When advice applies
 
 
 class Key(Struct, frozen=True):
-    """The case for which an advice holds.
+    """The case to which advice applies.
 
     *host* describes the host without its name, so equal hosts share advice. *program* is the name of the aligner
     or of the program, *version* the version of the aligner. *index* has the name and size of the aligner's index.
-    *threads* counts all instances, *mates* the reads of a record (0: no aligner). *words* are the program's
-    own options, without names of data files.
+    *threads* is the total of all instances, *mates* the reads of a record (0: no aligner). *words* are the
+    program's options, without names of data files.
     """
 
     host: str
@@ -77,9 +77,9 @@ class Key(Struct, frozen=True):
 
 
 def describe_host(host: Topology) -> str:
-    """Return a host as text: its processor, and of each NUMA node the PUs and cores to be used and the memory.
+    """Return a host as text: its processor, and for each NUMA node the usable PUs and cores and the memory.
 
-    Two jobs with equal parts of equal hosts have the same text, whatever the numbers of their PUs are.
+    Two jobs with equal parts of equal hosts have the same text, regardless of the numbers of their PUs.
     """
     core = {pu.index: pu.core for pu in host.pus}
     nodes = []
@@ -91,7 +91,7 @@ def describe_host(host: Topology) -> str:
 
 
 def _about(memory_bytes: int) -> int:
-    """Return the power of two that is nearest to an amount of memory in GiB, at least 1; 0 for none.
+    """Return the power of two nearest to an amount of memory in GiB, at least 1; 0 for none.
 
     Equal hosts differ by the firmware's reserved memory, and a virtual machine's memory may change while it runs.
     """
@@ -105,7 +105,7 @@ def of_program(host: Topology, words: Sequence[str], threads: int) -> Key:
 
 
 def _without_data(word: str) -> str:
-    """Return a word without the name of a data file; of the file of a program, only the name."""
+    """Return a word without names of data files; a program's file is reduced to its name."""
     option, sign, value = word.rpartition("=")
     if option.startswith("-") and sign:
         return f"{option}={_without_data(value)}"
@@ -122,9 +122,9 @@ def _exists(word: str) -> bool:
 
 
 def of_aligner(host: Topology, aligner: Aligner, index: Path, *, threads: int, mates: int) -> Key:
-    """Return the key of an aligner with its own options; raises BadInput or Missing without its index.
+    """Return the key of an aligner with the user's options; raises BadInput or Missing without its index.
 
-    Of its options, those count that are neither files nor the name of the read group.
+    The key has all options except files and the name of the read group.
     """
     items: Sequence[Argument] = ()
     if aligner.own and aligner.command:
@@ -137,7 +137,7 @@ def of_aligner(host: Topology, aligner: Aligner, index: Path, *, threads: int, m
 def of_command(host: Topology, command: UserCommand, threads: int) -> Key:
     """Return the key of a user's aligner command, whose instances have *threads* threads in total.
 
-    It is the advice for the aligner with the same own options. Raises BadInput or Missing without its index.
+    It equals the key of the aligner with the same options. Raises BadInput or Missing without its index.
     """
     if command.index is None:
         raise BadInput(f"the index is unknown: {command.as_typed()}")
@@ -165,7 +165,7 @@ def _of_aligner(
 class Saved(Struct, frozen=True):
     """A stored advice: the name of the *scenario*, the *gain* over the default run (None: unknown), and its time.
 
-    *details* is the JSON document that the advice came with.
+    *details* is the JSON document of the advice.
     """
 
     key: Key
@@ -181,12 +181,12 @@ class Saved(Struct, frozen=True):
 
     @property
     def bases(self) -> int | None:
-        """The bases of the run that the advice was made for; None for a program that is not an aligner."""
+        """The bases of the run that the advice was made for; None if the program is not an aligner."""
         bases = self.details.get("bases")
         return bases if isinstance(bases, int) and bases > 0 else None
 
     def outgrown(self, bases: float | None) -> str:
-        """Return why the advice does not hold for a run of *bases* (None: unknown), or an empty string."""
+        """Return why the advice does not apply to a run of *bases* (None: unknown), or an empty string."""
         if bases is None or self.bases is None or bases < MAGNITUDE * self.bases:
             return ""
         before, now = (f"{size / 1e6:.3g} million bases" for size in (self.bases, bases))
@@ -208,7 +208,7 @@ class Saved(Struct, frozen=True):
 
 
 def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any]) -> Path:
-    """Store an advice and return its file; raises BadInput if it cannot be written."""
+    """Store advice and return its file; raises BadInput if it cannot be written."""
     file = _file(key.id)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     text = json.dumps(Saved(key, scenario, gain, now, details).to_dict(), indent=2) + "\n"
@@ -224,7 +224,7 @@ def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[s
 def keep(
     key: Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Store an advice and say where; advice that cannot be stored is not lost."""
+    """Store advice and print where; if that fails, print why, because the advice has been printed anyway."""
     try:
         say(f"advice saved for `firsttouch run -- COMMAND`: {save(key, scenario, gain, details)}")
     except BadInput as error:
@@ -245,9 +245,9 @@ def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
 def advised_scenario(
     host: Topology, words: Sequence[str], threads: int | None, say: Callable[[str], None]
 ) -> Scenario:
-    """Return the scenario of one instance that was advised for a program, else that without a policy.
+    """Return the scenario of one instance that was advised for a program, else the one without a policy.
 
-    The program uses *threads* threads (None: all usable PUs); *say* gets which scenario it is, and why.
+    The program uses *threads* threads (None: all usable PUs); *say* gets the scenario and the reason.
     """
     planned = plan(host)
     usual = planned.of_one_instance("1x-default", threads)
@@ -289,8 +289,8 @@ def _file(name: str) -> Path:
 
 
 def _read(file: Path) -> Saved:
-    """Return the advice in *file*; raises BadInput if it is not advice, or another version's."""
-    # Whoever owns the folder can replace every file in it.
+    """Return the advice in *file*; raises BadInput for anything else, or for another version."""
+    # The owner of the folder can replace every file in it, so the owner's files are trusted.
     deciders = paths.deciders(file.parent)
     for owner in (file.lstat().st_uid, file.stat().st_uid):
         if owner not in deciders:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search for the fastest scenario: the choice of each trial.
+"""The search for the fastest scenario: which trial to run next.
 
-The next trial is the one with the largest knowledge gradient per second. The knowledge gradient of a trial is the
-expected fall of the least expected time that the trial causes (Frazier, Powell and Dayanik, The knowledge-gradient
-policy for correlated normal beliefs, INFORMS Journal on Computing 21, 2009). One trial of a noisy scenario rarely
-changes the choice, so the gradient per trial of 2, 4 and 8 repeats is considered too (KG(*): Frazier and Powell,
-Paradoxes in learning and the marginal value of information, Decision Analysis 7, 2010).
+The next trial is the one with the largest knowledge gradient per second. A trial's knowledge gradient is how much
+it is expected to lower the least expected time (Frazier, Powell and Dayanik, The knowledge-gradient policy for
+correlated normal beliefs, INFORMS Journal on Computing 21, 2009). One trial of a noisy scenario rarely changes the
+choice, so the gradient per trial of 2, 4 and 8 repeats is considered too (KG(*): Frazier and Powell, Paradoxes in
+learning and the marginal value of information, Decision Analysis 7, 2010).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from msgspec import Struct, field
 from firsttouch.advice.posterior import Belief, Floats, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
 
-#: The advice is assumed to serve this many runs: a trial is worth its cost if all of them together save as much.
+#: Advice is assumed to serve this many runs: a trial is worth its cost if they save as much in total.
 RUNS = 10
-#: Numbers of repeats of a trial that are considered.
+#: The considered numbers of repeats of a trial.
 REPEATS = np.array([1.0, 2.0, 4.0, 8.0])
-#: The budget must hold even if the recommended scenario is this many standard deviations faster than expected, and
-#: the next trial this many slower.
+#: The budget must hold even if the recommended scenario is faster than expected, and the next trial slower, by
+#: this number of standard deviations.
 SURE_TIME, SURE_COST = 2.0, 1.0
 #: Part of the budget that is never spent.
 KEPT = 0.08
@@ -39,8 +39,8 @@ Stop = Literal["settled", "budget", "alone"]
 class SearchResult(Struct, frozen=True):
     """The result of a search: the posterior, the trials of each candidate, and why the search stopped.
 
-    *stop*: ``settled``, no trial is worth its cost; ``budget``, no such trial fits the budget; ``alone``, one
-    candidate is left.
+    *stop* is ``settled`` (no trial is worth its cost), ``budget`` (no worthwhile trial fits the budget) or
+    ``alone`` (one candidate is left).
     """
 
     belief: Belief
@@ -92,7 +92,7 @@ def search(
             if isinstance(choice, int):
                 chosen = choice
             elif len(times[belief.best]) == 1:
-                # One lucky trial must not decide, and the first trial shows that a second one costs little.
+                # One lucky trial must not decide; the first trial has shown that a second one costs little.
                 chosen = belief.best
             else:
                 return SearchResult(belief, tuple(map(tuple, times)), choice)
@@ -101,7 +101,7 @@ def search(
             failed.add(chosen)
             times[chosen] = []
             if not any(times) and all(i in failed or i in out for i in range(len(times))):
-                raise RunFailed("no scenario is left that could be tried")
+                raise RunFailed("every scenario was dropped")
         else:
             times[chosen].append(trial)
 
@@ -121,7 +121,7 @@ def _next(belief: Belief, rules: Rules, spent: float, own: float, dropped: np.nd
     best = belief.best
     whole = math.exp(belief.mean[best])
     log_sd = math.sqrt(max(0.0, float(belief.covariance[best, best])))
-    # Trials of the recommended scenario cost the same part of its run, however long that turns out to be.
+    # Trials of the recommended scenario cost the same part of its run, whatever its length.
     fast = whole * math.exp(-SURE_TIME * log_sd)
     allowed = own * whole + (rules.budget - own) * fast - KEPT * rules.budget * whole
     cost, high_cost = costs(belief, rules)
@@ -146,7 +146,7 @@ def costs(belief: Belief, rules: Rules) -> tuple[Floats, Floats]:
 
 
 def _knowledge_gradients(belief: Belief, rules: Rules, dropped: np.ndarray) -> Floats:
-    """Return the expected fall of the least expected log time (repeats x candidates).
+    """Return how much trials are expected to lower the least expected log time (repeats x candidates).
 
     r trials of candidate i change the means by K e_i / sqrt(K_ii + noise_i / r) Z, Z standard normal (Frazier et
     al. 2009, section 2.2). The result is min_j mean_j - E[min_j (mean_j + change_j)] over the candidates j that
@@ -154,10 +154,10 @@ def _knowledge_gradients(belief: Belief, rules: Rules, dropped: np.ndarray) -> F
     """
     c, count = belief.covariance, len(belief.mean)
     seconds = rules.load.seconds + rules.fraction * np.exp(belief.mean)
-    # The noise of a trial's time is larger relative to its work, the more of the time is load.
+    # The more of a trial's time is load, the larger is its noise relative to its work.
     noise = belief.noise * (seconds / (rules.fraction * np.exp(belief.mean))) ** 2
     observed = np.diag(c) + noise / REPEATS[:, None]
-    # Only candidates that are tried then can be the least: those with a trial, and the one that this trial is of.
+    # Only tried candidates can be recommended: those with a trial, and the candidate of this trial.
     others = np.flatnonzero(belief.tried & ~dropped)
     scale = np.sqrt(observed)[:, :, None]  # repeats x candidate that is tried
     change = np.concatenate([c[None, :, others] / scale, np.diag(c)[None, :, None] / scale], axis=2)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trials of an aligner on this host, on samples of its reads.
 
-A sample has pieces from all over the reads, or from the first ones of gzip files. A trial runs a scenario on a
-sample and verifies its placement; a trial whose placement did not hold is not used. All samples and trials
-together stay within the budget.
+A sample has pieces from all over the reads, or from the beginning of gzip files. A trial runs a scenario on a
+sample and verifies its placement; a trial whose placement did not hold is not used. The budget covers all samples
+and trials.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ from firsttouch.scenarios.placement import Scenario, distinct
 # ----------------------------------------------------------------------
 # Samples of reads
 
-#: Pieces of a sample. Reads of one sequencer tile are similar and stand together, so one piece would be biased.
+#: Pieces of a sample. Neighbouring reads come from one sequencer tile and are similar, so one piece would be
+#: biased.
 PIECES = 16
-#: The pieces of gzip files, which are decompressed up to the last one, come from the first reads: this many times
-#: the records of the sample.
+#: Gzip files are decompressed up to the last piece, so pieces come from the first reads: this many times the
+#: records of the sample.
 _PACKED_SPAN = 16
-#: Least number of batches of each instance in a trial.
+#: The fewest batches of each instance in a trial.
 _BATCHES = 2
 
 
@@ -74,7 +75,7 @@ def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
 
 
 def _sample_work(whole: Work, sample: Sample, instances: int) -> Work:
-    """Return the work of a trial on *sample*; if it has too few batches for all *instances*, they are smaller."""
+    """Return the work of a trial on *sample*, with smaller batches if there are too few for all *instances*."""
     # Smaller batches change the output of some aligners, but a trial's output is not kept.
     rule = BatchRule(min(whole.reads.batches.rule.bases, max(1, sample.bases // (_BATCHES * instances))))
     return replace(whole, reads=fastq.inspect(sample.files, rule), summed=False, counted=False)
@@ -85,12 +86,12 @@ def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
 
 
 def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[InputPart, int]]:
-    """Yield the parts of the input in which pieces begin, and how many records to take of each."""
+    """Yield the parts of the input where pieces begin, and the number of records to take from each."""
     last = len(whole.batches.records) - 1
     if whole.layouts[0].file.gzipped:
         last = min(last, max(1, bisect.bisect_left(whole.batches.records, _PACKED_SPAN * wanted)))
     count = min(PIECES, last, wanted)
-    # Pieces begin at the batches next to the middles of equal shares, and end before the next piece begins.
+    # Pieces begin at the batch nearest to the middle of each equal share, and end before the next piece.
     begins = sorted({int(i) for i in np.linspace(0, last, 2 * count + 1)[1::2]})
     left = wanted
     for number, part in enumerate(parts_between(whole, [*begins, last])):
@@ -110,33 +111,33 @@ Say = Callable[[str], None]
 LEAST = 0.001
 #: The second trial has this many times the reads of the first; the two times separate load and work.
 STEP = 3
-#: A trial's work should take this many times its load, and this many seconds: the placement of a program that ends
-#: at once cannot be verified.
+#: A trial's work should take this many times its load, and this many seconds, because the placement of a very
+#: short program cannot be verified.
 WORK_PER_LOAD, SECONDS = 3.0, 1.0
-#: Load and work are separated when the larger trial takes this many times as long.
+#: Load and work can be separated when the larger trial takes this many times as long as the smaller.
 GROWTH = 1.3
-#: The rest of the budget should hold this many trials; trials are not made longer beyond that.
+#: The rest of the budget should suffice for this many trials, which limits their length.
 TRIALS = 6
-#: Standard deviation of the load after two trials, as a part of it and of the shorter trial.
+#: Standard deviation of the load after two trials: a part of the load and a part of the shorter trial.
 LOAD_SD, TRIAL_SD = 0.3, 0.1
 #: The same with memory options, because there are more scenarios to try.
 TRIALS_OF_OPTIONS = 12
 #: The best scenario and its rival get at most this many trials while the difference may be chance.
 CONFIRMING = 8
-#: The noise of a trial as :func:`update` expects it, when the repeats are to tell whether a gain may be chance.
+#: The *noise_prior* of :func:`update` when repeats decide whether a gain may be chance.
 CONFIRMED_NOISE = (NOISE, 1.0)
-#: Standard deviation of the seconds that a program takes to start: trials of milliseconds show no gain.
+#: Standard deviation of a program's start-up time (s), which hides gains in trials of milliseconds.
 START_SD = 0.02
-#: A scenario whose placement did not hold this many times in a row is dropped.
+#: A scenario is dropped when its placement did not hold this many times in a row.
 CHANCES = 3
 
 
 class Advice(Struct):
     """The result of the trials: *best* is the number of the recommended scenario.
 
-    *belief* is None without any trial; *dropped* has the reason why a scenario was dropped, and *needless* why one
-    needs no trial. *memory* belongs to the last trial of a scenario. *budget* is a part of
-    the whole run, *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is as in
+    *belief* is None without any trial; *dropped* has the reason why a scenario was dropped, and *needless* why a
+    scenario needs no trial. *memory* belongs to the last trial of a scenario. *budget* is a part of the whole run,
+    *seconds* the same in seconds, *spent* the wall seconds of samples and trials. *stop* is as in
     :class:`firsttouch.advice.search.SearchResult`, or ``short``: the reads are too few for any trial.
     """
 
@@ -154,20 +155,19 @@ class Advice(Struct):
     memory: dict[int, Memory] = field(default_factory=dict)
     #: Bases of the whole run.
     bases: int = 0
-    #: How many times as fast as the default run the recommended scenario is (None: there were no trials).
+    #: The speed-up of the recommended scenario over the default run (None: there were no trials).
     gain: dict[str, float] | None = None
 
     @property
     def compared(self) -> bool:
-        """Whether at least two scenarios were tried, so that there is something to recommend one over."""
+        """Whether at least two scenarios were tried, without which there is no recommendation."""
         return sum(map(bool, self.trials)) > 1
 
 
 class Head(Struct, frozen=True):
-    """The reads of a work are the first ones of a whole run: *part* is their share (0 to 1).
+    """Marks that the reads are the first ones of a whole run: *part* is their share (0 to 1).
 
-    *started* (on the clock of the trials) is when the use of the budget began. *strict*: no trial
-    exceeds it.
+    The budget is used from *started* on (by the clock of the trials). *strict*: no trial exceeds it.
     """
 
     part: float
@@ -182,10 +182,10 @@ class OutOfTime(Exception):
 class Trials:
     """Makes trials of *scenarios* on samples of *work*'s reads; samples are files in *folder*.
 
-    *dropped* has the reason why a scenario's last trial was not used, and *options* the evidence of trials about
-    memory options. *brief* is true if the last trial was too
-    short for its placement to be verified. *longest* is the time limit of a trial in seconds (None: unknown). With
-    a strict *head*, no trial exceeds *budget*: it raises OutOfTime, even before the time of the run is known.
+    *dropped* has the reason why a scenario's last trial was not used, and *options* what trials show about memory
+    options. *brief* is true if the last trial was too short for its placement to be verified. *longest* is the
+    time limit of a trial in seconds (None: unknown). With a strict *head*, no trial exceeds *budget*: it raises
+    OutOfTime, even before the time of the run is known.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Trials:
         self.dropped: dict[int, str] = {}
         self.options = OptionFindings([s.options for s in scenarios])
         if len({node for s in scenarios for p in s.placements for node in p.numa_nodes}) == 1:
-            # On such a host policies have no effect.
+            # With one NUMA node, policies have no effect.
             different = set(map(id, distinct(scenarios)))
             reason = "like another policy: all memory is on one NUMA node"
             self.options.needless |= {i: reason for i, s in enumerate(scenarios) if id(s) not in different}
@@ -235,15 +235,15 @@ class Trials:
         return self._clock.monotonic() - self._start
 
     def smallest(self) -> float:
-        """Return the fraction of a first trial: LEAST, or one read for each thread."""
+        """Return the fraction of the reads in a first trial: LEAST, or one read for each thread."""
         most = max(s.instances * s.threads for s in self.scenarios)
-        # The work of the slowest aligner fits into half of the first trial's time limit.
+        # The slowest aligner's work must fit into half of the first trial's time limit.
         least = min(LEAST, self._budget / 2 * SLOWEST / FASTEST) if self._strict else LEAST
         return min(self.part, max(least, most * self.part / self._work.reads.records))
 
     @property
     def hopeless(self) -> bool:
-        """Whether the budget of the shortest possible whole run is too short for any trial that is verified."""
+        """Whether the budget of the shortest possible whole run is too short for any verified trial."""
         return self._strict and self._budget * self._bounds[0] - self.spent < LEAST_SECONDS
 
     def _limit(self) -> float | None:
@@ -256,7 +256,7 @@ class Trials:
         return left
 
     def _learn(self, result: launch.ScenarioRun, fraction: float) -> None:
-        """Estimate the whole run by one trial, whose instances began to read when their index was loaded."""
+        """Estimate the whole run from one trial, whose instances began to read after loading their index."""
         if self._strict:
             whole = result.seconds - result.aligning + result.aligning / fraction
             self._whole = min(max(whole, self._bounds[0]), self._bounds[1])
@@ -293,14 +293,14 @@ class Trials:
             last = chance + 1 == CHANCES or (self.brief and self.longest is None)
             last = self.options.invalid(number, _memories(result), result.misplaced) or last
             again = "" if last else ", tried again"
-            self.say(f"{scenario.name}: the trial is invalid and does not count{again}: {result.misplaced}")
+            self.say(f"{scenario.name}: the trial is invalid and not used{again}: {result.misplaced}")
             self.dropped[number] = f"invalid, {result.misplaced}"
             if last:
                 break
         return None
 
     def _sampled(self, fraction: float, instances: int) -> tuple[Work, float]:
-        """Return the work of a trial, and the part of the reads that its sample really has."""
+        """Return the work of a trial, and the actual part of the reads in its sample."""
         if fraction not in self._samples:
             self._samples[fraction] = write_sample(self._work.reads, fraction / self.part, self._folder)
         sample = self._samples[fraction]
@@ -344,7 +344,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
     untested = Advice(scenarios, prior, int(prior.mean.argmin()), none, None, "short", budget, 0.0, trials.spent)
     untested.bases = trials.bases
     if small * (2 + STEP) > budget or trials.hopeless:
-        # The first trials exceed the budget even if the program need not load any data.
+        # The first trials exceed the budget even if the program loads no data.
         needed = "less than a second" if trials.hopeless else f"{small * (2 + STEP):.1%}"
         trials.say(f"too few reads: the first trials take {needed}, the budget is {budget:.1%}")
         return untested
@@ -378,7 +378,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         return trial
 
     try:
-        # The gain is over the default run, so that is tried first, on a smaller sample if it is slow.
+        # Gains are relative to the default run, so it is tried first, on a smaller sample if it is slow.
         belief = update(prior, times, load)
         limit(belief)
         for part in (fraction, fraction / STEP, small) if not times[default] else ():
@@ -399,7 +399,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         belief, stop = outcome.belief, outcome.stop
         # The best of many is partly lucky. While its gain may be chance, it and its rival are tried again.
         while (rival := _Gains(prior, times, load).rival(belief.best, scenarios, default)) != belief.best:
-            # Trials of one size compare best: the data that the programs load are the same part of them.
+            # Trials of one size compare best, because loading is the same part of them.
             again = min(rival, belief.best, key=lambda i: sum(t.fraction > 0.9 * fraction for t in times[i]))
             out = again in trials.dropped or len(times[again]) >= CONFIRMING
             if out or float(costs(belief, rules)[1][again]) > seconds_left(belief) or run(again) is None:
@@ -430,10 +430,10 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
 
 
 class _Gains:
-    """How many times as fast scenarios are, after *times* (trials of each), where all take the same time to load.
+    """Gains between scenarios after *times* (trials of each), assuming that all take the same time to load.
 
-    How long the load takes is not known exactly, but it is the same for all, so it moves the times of all whole
-    runs in one direction. A gain is computed with the shortest, the expected and the longest load.
+    An error of the common load moves the times of all whole runs in one direction, so a gain is computed with the
+    shortest, the expected and the longest load.
     """
 
     def __init__(self, prior: Prior, times: Sequence[Sequence[Trial]], load: Load) -> None:
@@ -443,7 +443,7 @@ class _Gains:
         ]
 
     def interval(self, fast: int, slow: int) -> dict[str, float]:
-        """Return how many times as fast one scenario is as another, with the 90 % interval."""
+        """Return the speed-up of one scenario over another, with its 90 % interval."""
         gains = [interval(*belief.ratio(slow, fast)) for belief in self._beliefs]
         bounds = {"low": min(gain["low"] for gain in gains), "high": max(gain["high"] for gain in gains)}
         return {"expected": gains[0]["expected"], **bounds}
@@ -451,7 +451,7 @@ class _Gains:
     def rival(self, best: int, scenarios: Sequence[Scenario], default: int) -> int:
         """Return the simplest scenario over which the gain of *best* may be chance; else *best*.
 
-        That is the default run, even if it was not tried, or *best* without some of its memory options.
+        Such a rival is the default run (even untried), or *best* without some of its memory options.
         """
         options, tried = set(scenarios[best].options), self._beliefs[0].tried
         simpler = [default] + [
@@ -469,7 +469,7 @@ class _Gains:
 
 
 def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tuple[int, list[Trial], float]:
-    """Try the scenario with the least expected time on growing samples, until load and work are separated.
+    """Try the scenario with the least expected time on growing samples until load and work can be separated.
 
     Returns its number, its trials and the fraction that was requested last. If it cannot be tried, the next one
     is. Raises RunFailed if none can be tried.
@@ -486,7 +486,7 @@ def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tup
                 break
             if trial is not None and not warm:
                 # The first run reads the program and its index from disk.
-                trials.say(f"{trials.scenarios[first].name}: a warm-up, which does not count")
+                trials.say(f"{trials.scenarios[first].name}: warm-up, not used")
                 warm = True
                 continue
             if trial is not None:
@@ -502,7 +502,7 @@ def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tup
 
 
 def split(own: Sequence[Trial]) -> tuple[Load, float]:
-    """Return load and whole work (s) by the last two trials of a scenario; the last one is the larger."""
+    """Return load and whole work (s) from the last two trials of a scenario, of which the last is larger."""
     before, last = own[-2:]
     slope = (last.seconds - before.seconds) / (last.fraction - before.fraction)
     work = max(slope, LEAST_WORK * last.seconds / last.fraction)
@@ -520,5 +520,5 @@ def _fraction(
     wanted = max(WORK_PER_LOAD * load.seconds, SECONDS) / work
     affordable = (left / count - load.seconds) / work
     fraction = min(most, max(LEAST, min(wanted, affordable)))
-    # A similar fraction is used again: its sample exists, and its trials are repeats.
+    # A similar fraction is reused, because its sample exists and its trials are repeats.
     return next((f for f in sampled if f / 1.5 <= fraction <= 1.5 * f), max(fraction, sampled[0]))

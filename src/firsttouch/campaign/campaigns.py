@@ -58,13 +58,13 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def check(self) -> str:
-        """The check that its records have."""
+        """The check of its records."""
         if self.argv[0] == "measure":
             return self.argv[1].replace("-", "_")
         return "placement"
 
     def command(self, records: Path) -> list[str]:
-        """Return its arguments with the file of its records."""
+        """Return its arguments, with the option for the file of its records."""
         return [*self.argv, "--records", str(records)]
 
 
@@ -108,7 +108,7 @@ class Campaign(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def folder_of(given: str) -> Path:
-    """Return the folder of a campaign, which *given* names or is the path of; raises BadInput."""
+    """Return the folder of the campaign with the name or path *given*; raises BadInput."""
     if "/" in given:
         if not given.isprintable():
             raise BadInput(f"{given!r}: the name of a campaign's folder must be printable text in UTF-8")
@@ -124,7 +124,7 @@ def names() -> list[str]:
 
 
 def find_campaign(given: str) -> Campaign:
-    """Return the campaign that *given* names or is the path of; raises BadInput, with all names, if none is."""
+    """Return the campaign with the name or path *given*; raises BadInput, with all names, if there is none."""
     folder = folder_of(given)
     if "/" not in given and not folder.exists():
         raise BadInput(none_such("campaign", given, names()))
@@ -154,7 +154,7 @@ def plan(
         manifest.load(dataset)
     count = thorough.limit(repetitions)
     steps = [*(_aspects(cases, count, wanted) if wanted.aspects else ())]
-    # A campaign of all aligners skips those that a host does not have.
+    # A campaign of all aligners skips those that are not installed on a host.
     more = ("--if-installed",) if thorough.aligners is None else ()
     steps += [step for name in names for step in _scenarios(cases, name, dataset, count, more)]
     steps = select_steps(steps, only)
@@ -215,7 +215,7 @@ def _list(numbers: Sequence[int]) -> str:
 
 
 def create(campaign: Campaign) -> Campaign:
-    """Write campaign.json; if another process was first, return its campaign.
+    """Write campaign.json and return the campaign; if another process was first, return that one.
 
     Raises BadInput if that campaign measures something else.
     """
@@ -243,7 +243,7 @@ def read(folder: Path) -> Campaign:
     try:
         data = json.loads(file.read_bytes())
         if data.pop("schema") != SCHEMA:
-            raise ValueError("it was written by another version of firsttouch")
+            raise ValueError("another version of firsttouch wrote it")
         campaign = convert({**data, "folder": folder}, Campaign)
         if campaign.kind not in KINDS:
             raise ValueError(f"unknown kind {campaign.kind!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One host's part of a campaign, from a request to results: it is planned or continued, run, and collected."""
+"""One host's part of a campaign: plans or continues it as requested, runs it, and collects results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 class CampaignRequest(Struct, frozen=True):
-    """The requested campaign; None and empty values are as in the campaign, or a new one's default."""
+    """The requested campaign; None and empty values mean the existing campaign's, or a new one's defaults."""
 
     kind: str
     #: Its name or folder (None: a new campaign).
@@ -40,7 +40,7 @@ class CampaignRequest(Struct, frozen=True):
     steps: Sequence[str] = ()
 
     def folder(self, job: slurm.SlurmJob | None = None) -> Path:
-        """Return the folder of the campaign; a new one is named by the kind and the *job*, or else the time."""
+        """Return the folder of the campaign; a new one is named after its kind and the *job*, or else the time."""
         if self.campaign is not None:
             return campaigns.folder_of(self.campaign)
         unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
@@ -65,7 +65,7 @@ class CampaignRequest(Struct, frozen=True):
         return planned if dry_run else campaigns.create(planned)
 
     def reopen(self, folder: Path, wanted: Mapping[str, Any]) -> Campaign | None:
-        """Return the campaign in *folder*, None without one; raises BadInput if it is not the *wanted* one.
+        """Return the campaign in *folder*, None without one; raises BadInput if it differs from *wanted*.
 
         Values of *wanted* that are None are taken from the campaign.
         """
@@ -81,7 +81,7 @@ class CampaignRequest(Struct, frozen=True):
 
 
 def check_host_name() -> None:
-    """Raise BadInput if this host's name cannot name a folder of results."""
+    """Raise BadInput if this host's name cannot be the name of a folder."""
     if not HOST.fullmatch(host_name()):
         raise BadInput(
             f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname), which cannot name a folder"
@@ -103,10 +103,10 @@ def carry_out(
 ) -> HostRun:
     """Run the missing steps of *campaign* on this host, in *job* if there is one.
 
-    With several hosts or elements of an array, the first submits a job that collects, with the arguments
-    *collecting*, unless *collects* is false. *hint* follows the name of the system in the first message.
+    If there are several hosts or array elements, the first submits the collecting job with the arguments
+    *collecting*, unless *collects* is false. *hint* follows the system's name in the first message.
     """
-    # The first job of an array prints it.
+    # Only the first job of an array prints it.
     if job and journal.note(campaign.folder, job.array, max(job.elements, job.hosts)):
         say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
     if job and not job.alone and collects:
@@ -138,7 +138,7 @@ def contradictions(system: System, job: slurm.SlurmJob | None) -> Iterator[str]:
 def _collect_later(campaign: Campaign, job: slurm.SlurmJob, collecting: Sequence[str], say: Say) -> None:
     try:
         if number := submit.collect_later(campaign, job, collecting):
-            say(f"job {number} will collect when all of job {job.array} has ended")
+            say(f"job {number} will collect the results when all of job {job.array} has ended")
     except FirstTouchError as error:
         say(f"firsttouch: {error}; collect by hand: firsttouch campaign collect {campaign.folder}")
 

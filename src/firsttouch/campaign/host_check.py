@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check of this host within a given time, for a prolog: the measurements that tell most come first.
+"""A check of this host within a given time, for a prolog: the most informative measurements come first.
 
-This is the process that measures and has the host judged after each step. :mod:`firsttouch.campaign.timekeeper`
-kills it when the time is over. Results that are known by then are used, and missing ones are named.
+This process measures, and has the host judged after each step. :mod:`firsttouch.campaign.timekeeper` kills it when
+the time is over; results up to then are used, and missing ones are named.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from firsttouch.systems import references
 from firsttouch.systems.definition import System, available
 
 Say = Callable[[str], None]
-#: The metrics that are measured, by aspect: the first that the system has references for, or else the first. Of
-#: latency's curve it is the largest size, which memory serves.
+#: The metrics to measure, by aspect: the first one with references of the system, or else the first. Of latency's
+#: curve only the largest size is measured, which exceeds all caches.
 _METRICS = {
     "bandwidth": [f"{kernel}_bandwidth" for kernel in measure.ARRAYS],
     "latency": ["random_latency"],
 }
 #: The measurements that use all PUs at once.
 _OF_ALL = {correctness.CHECK: "known answers of all PUs", cores.CHECK: "clock of all PUs"}
-#: The options of known answers: some thousands of each kind on each PU.
+#: The options of known answers: some thousands of each kind per PU.
 _ANSWERS = ("--seconds=0.1", "--array-bytes=64MB")
-#: The parameters by which references name the place of a measurement.
+#: The parameters of references that name the place of a measurement.
 _PLACE = ("pu_nodes", "bank", "relation")
 
 
@@ -90,18 +90,18 @@ class CheckStep(Struct, frozen=True):
         return measure.run(AspectRequest(self.aspect, repetitions=LEAST), options, say, most=LEAST)
 
     def is_of(self, record: Record) -> bool:
-        """Return whether a record is of this step."""
+        """Return whether a record belongs to this step."""
         p = record.parameters
         place = (p.get("pu_nodes"), p.get("bank")) == ([self.node], self.bank)
         return record.check == self.aspect and (place or self.aspect in _OF_ALL)
 
 
 def steps(host: Topology, system: System) -> list[CheckStep]:
-    """Return the measurements of a host, those first that tell most.
+    """Return the measurements of a host, the most informative first.
 
-    Known answers and clocks take two seconds, and one wrong answer or slow core decides. Then come the
-    measurements that a reference of the system judges, the narrowest first: without one, a value cannot judge
-    one host. The order of equal ones is drawn.
+    Known answers and clocks come first: they take two seconds, and one wrong answer or slow core decides. Then
+    come measurements with a reference of the system, without which a value cannot judge a single host, the
+    narrowest references first. Equal ones are in random order.
     """
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}
     far = {node: max(host.memory_nodes, key=lambda bank: (host.distance(node, bank), bank)) for node in near}
@@ -134,10 +134,10 @@ def steps(host: Topology, system: System) -> list[CheckStep]:
 def states(
     system: System, file: Path | None, judge: HostJudge, *, share_host: bool, say: Say
 ) -> Iterator[CheckState]:
-    """Yield the state of the check after each step: the verdict so far, and the steps that are left.
+    """Yield the state of the check after each step: the verdict so far, and the remaining steps.
 
-    Steps are repeated until the *judge* decides about all cases. Records are appended to *file*.
-    A proof, such as a wrong answer, is a state at once: the step may never end.
+    Steps are repeated until the *judge* decides all cases. Records are appended to *file*. A proof, such as a
+    wrong answer, yields a state at once, because the step may never end.
     """
     os.environ["FIRSTTOUCH_SYSTEM"], os.environ[VARIABLE] = system.name, FULL
     if system.path and available().get(system.name) != system.path:  # records name the system
@@ -148,7 +148,7 @@ def states(
     left = {step.title: step for step in steps(host, system)}
     troubles: list[str] = []
     if len(host.allowed_pus) < len(host.pus):
-        # The mask is this process's, whatever the host has.
+        # The affinity mask limits this process; it says nothing about the host.
         records = [record for record in records if record.metric != "pus"]
         usable = f"{len(host.allowed_pus)} of {len(host.pus)} PUs"
         troubles.append(f"this process may use {usable} (affinity or cpuset), so their number is not judged")
@@ -170,7 +170,7 @@ def states(
             while queue:
                 for step in queue:
                     try:
-                        # Other processes may use the host, which is recorded before each step.
+                        # Other processes may use the host, so their load is recorded before each step.
                         for measured in itertools.chain([[*kernel_settings.records()]], step.run(say)):
                             records += measured
                             if any(catalogue.is_exceeded(r.check, r.metric, r.value) for r in measured):
@@ -178,7 +178,7 @@ def states(
                             keep(measured)
                     except FirstTouchError as error:
                         troubles.append(f"{step.title}: {error}")
-                    except KeyboardInterrupt:  # somebody stopped the program that measures
+                    except KeyboardInterrupt:  # somebody stopped the measuring program
                         troubles.append(f"{step.title}: it was interrupted")
                     left.pop(step.title, None)
                     yield state()
@@ -195,7 +195,7 @@ def states(
 def _recorded(
     file: Path | None, troubles: list[str], *, share_host: bool, say: Say
 ) -> Iterator[Callable[[list[Record]], None]]:
-    """Yield the function that keeps records. If they cannot be kept any more, the check goes on without."""
+    """Yield a function that stores records. If storing them fails, the check continues without."""
     with hold_and_record(file, share_host=share_host, say=say) as keep:
         failed: list[str] = []
 
@@ -205,7 +205,7 @@ def _recorded(
             try:
                 keep(records)
             except (FirstTouchError, OSError) as error:
-                failed.append(f"records are not kept: {error}")
+                failed.append(f"records are not stored: {error}")
                 troubles.extend(failed)
 
         yield kept

@@ -30,7 +30,8 @@ from firsttouch.records.schema import Record
 def create_exclusive(file: Path, content: Mapping[str, Any]) -> bool:
     """Write JSON to *file* atomically if it does not exist; return whether this process created it.
 
-    Of several hosts exactly one succeeds: link(2) is atomic on NFS too. Raises Missing if the file system is full.
+    Exactly one of several hosts succeeds, because link(2) is atomic on NFS, too. Raises Missing if the file system
+    is full.
     """
     with full_disk_as_missing(file.parent), contextlib.ExitStack() as stack:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,15 +59,15 @@ def full_disk_as_missing(folder: Path) -> Iterator[None]:
     except OSError as error:
         if not is_full(error):
             raise
-        raise Missing(f"{folder}: its file system is full; what was finished before is kept") from error
+        raise Missing(f"{folder}: its file system is full; finished results are kept") from error
 
 
 # ----------------------------------------------------------------------
 # The journal of a host
 
-#: The outcome of a step, and the values that its command cannot state.
+#: The outcome of a step, and parameters that its command does not state.
 State = Literal["began", step_outcome.Word, "stopped", "lost"]
-#: States in which a step is not run again.
+#: States of steps that are not run again.
 FINISHED = frozenset({"measured", "found", "skipped"})
 
 #: The number of a job, or an empty string.
@@ -78,7 +79,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of steps.jsonl: a *step* reached *state* at *time* in a *job* of an *array* (the submitted job).
 
     *begin* and *end* are the byte offsets of its records in records.jsonl. "lost" means that these records have
-    disappeared; the step is treated as not run.
+    disappeared, and the step is treated as not run.
     """
 
     step: str
@@ -107,7 +108,7 @@ Mark = tuple[str, str, str]
 
 
 def now(timespec: str = "milliseconds") -> str:
-    """Return the present time as in journals and records."""
+    """Return the current time in the format of journals and records."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
 
 
@@ -122,7 +123,7 @@ class Journal:
         self._log = AppendLog(
             self.file,
             partial(convert, type=Entry),
-            lambda error: f"not a line of a campaign ({error}): its step is treated as not done",
+            lambda error: f"not a line of a campaign ({error}): its step is treated as not run",
         )
         self._parsed: dict[tuple[int, int], list[Record] | str] = {}
 
@@ -133,7 +134,7 @@ class Journal:
     def entries(self, *, whole: bool = False) -> list[Entry]:
         """Return all lines, oldest first, without those that cannot be read.
 
-        A step whose records have disappeared is "lost". With *whole* the records themselves are checked, too.
+        A step whose records have disappeared is "lost". *whole* also checks the records themselves.
         """
         size = self.records.stat().st_size if self.records.exists() else 0
         noted = set()
@@ -166,7 +167,7 @@ class Journal:
         return [line for line in self._log.lines() if not isinstance(line, BadInput)]
 
     def note_lost(self) -> None:
-        """Append a line for each lost step, because new records may take the place of its old ones."""
+        """Append a line for each lost step, because new records may be written to its old offsets."""
         lines, entries = self._read(), self.entries(whole=True)
         noted = {line.place for line in lines if line.state == "lost"}
         for before, entry in zip(lines, entries, strict=True):
@@ -183,9 +184,9 @@ class Journal:
         return append_log.append(self.records, text)
 
     def finished_steps(self, until: Mark | None = None) -> Iterator[tuple[Entry, list[Record]]]:
-        """Yield each step that ended with records, and its records; unfinished and lost steps are left out.
+        """Yield each step that ended with records, and its records; not unfinished and lost steps.
 
-        Lines after the line with the mark *until* are left out as well, if there is one.
+        Lines after the line with the mark *until*, if it exists, are ignored.
         """
         for entry in self.entries(whole=True):
             if (entry.step, entry.job, entry.reason) == until:
@@ -200,7 +201,7 @@ class Journal:
         return [record for _, records in self.finished_steps(until) for record in records]
 
     def _records_at(self, begin: int, end: int) -> list[Record] | str:
-        """Return the records between two offsets of records.jsonl, or a text that names their defect."""
+        """Return the records between two offsets of records.jsonl, or a description of their defect."""
         if (begin, end) not in self._parsed:
             with self.records.open("rb") as file:
                 file.seek(begin)
@@ -216,11 +217,11 @@ class Journal:
 
 
 # ----------------------------------------------------------------------
-# Submitted jobs, so that hosts that never ran are listed as missing
+# Submitted jobs, by which hosts that never ran are listed as missing
 
 
 class Submission(Struct, frozen=True, forbid_unknown_fields=True):
-    """A *job* (or array) that was submitted for *count* hosts; *hosts* are their names if they were named.
+    """A *job* (or array) that was submitted for *count* hosts; *hosts* are their names, if stated.
 
     If no job was submitted, *job* is empty and *problem* has the reason.
     """
@@ -233,9 +234,9 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def note(folder: Path, job: str, count: int, hosts: Sequence[str] = ()) -> bool:
-    """Store a submission; return whether this process was the first (each element of an array tries).
+    """Store a submission; return whether this process was the first (each element of an array tries to).
 
-    The submitter, who names the hosts, and the job itself write different files: the job may begin before sbatch
+    The submitter, who names the hosts, and the job write different files, because the job may begin before sbatch
     returns.
     """
     name = f"{job}.named.json" if hosts else f"{job}.json"
@@ -246,7 +247,7 @@ def note_without_job(folder: Path, hosts: Sequence[str], problem: str) -> None:
     """Store hosts without a job, and why."""
     name = f"{secrets.token_hex(8)}.named.json"
     create_exclusive(
-        # A refusal may follow within a millisecond, and the last one decides.
+        # Refusals may follow each other within a millisecond, and the last one is used.
         folder / "submissions" / name,
         asdict(Submission("", len(hosts), tuple(hosts), now("microseconds"), problem)),
     )

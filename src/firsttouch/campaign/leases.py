@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases: the hosts of the measurements. They are safe between hosts, and end when their holder is gone.
+"""Leases, by which hosts divide the measurements. A lease is exclusive, and ends when its holder has died.
 
 The lease of a task is a file ``TASK.N``, created by link(2), which succeeds for one host only, on NFS too. Lease
-files are never deleted, so no host can delete another's. A host that sees that the holder of number N is gone
-creates N + 1. A holder that is done renames its file to ``TASK.N.free``.
+files are never deleted, so no host can delete another's. When the holder of number N has died, another host
+creates N + 1. A holder that finishes renames its file to ``TASK.N.free``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from firsttouch.campaign.journal import create_exclusive
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import slurm
 
-#: Seconds between two heartbeats of a holder, and seconds without one after which it is gone, if Slurm cannot be
-#: asked. By then, the hosts' caches of a shared file system have been written back.
+#: Seconds between two heartbeats of a holder, and seconds without one after which it is considered dead if Slurm
+#: does not answer. By then, the caches of a shared file system have been written back.
 BEAT = 20.0
 GONE = 600.0
 _FILE = re.compile(r"(.+)\.(\d+)(\.free)?")
@@ -58,12 +58,12 @@ class Lease:
         self._next = clock.monotonic() + BEAT
 
     def beat(self) -> None:
-        """Give a heartbeat, on the file server's clock."""
+        """Write a heartbeat, with the time of the file server."""
         os.utime(self.file)
         self._next = self._clock.monotonic() + BEAT
 
     def beat_if_due(self) -> None:
-        """Give a heartbeat if the last one is BEAT seconds ago."""
+        """Write a heartbeat if the last one is BEAT seconds old."""
         if self._clock.monotonic() >= self._next:
             self.beat()
 
@@ -86,7 +86,7 @@ class Leases:
         folder.mkdir(parents=True, exist_ok=True)
 
     def take(self, task: str) -> Lease | None:
-        """Return a lease of *task*, None if a living holder has it or another host was faster."""
+        """Return a lease of *task*, None if a living holder has it or another host took it first."""
         number, held = last(entry.name for entry in os.scandir(self.folder)).get(task, (0, False))
         if held and self.is_alive(self.folder / f"{task}.{number}"):
             return None
@@ -94,11 +94,11 @@ class Leases:
         return Lease(file, self.clock) if create_exclusive(file, asdict(self.holder)) else None
 
     def is_alive(self, file: Path) -> bool:
-        """Return whether the holder of a lease still measures.
+        """Return whether the holder of a lease is alive.
 
-        A holder on this host does not, because only this process measures here. A holder with a job does while
-        squeue lists the job with the same number of requeues. The last heartbeat decides for a holder without a
-        job, if squeue does not answer, and for a job of several hosts, which outlives each of them.
+        A holder on this host is not, because only this process measures here. A holder with a job is while squeue
+        lists the job with the same number of requeues. The last heartbeat decides if the holder has no job, if
+        squeue does not answer, and for a job of several hosts, which may outlive a host.
         """
         if (holder := _holder(file)) is None:  # it has just been released
             return False
@@ -112,12 +112,12 @@ class Leases:
         return self._age(file) < GONE
 
     def has_left(self, task: str) -> bool:
-        """Return whether a holder of this job has had the lease of *task* and released it."""
+        """Return whether a holder in this job had the lease of *task* and released it."""
         holder, is_held, _ = self._last_holder(task)
         return holder is not None and self._is_of_this_job(holder) and not is_held
 
     def silence(self, task: str, waited: float) -> float:
-        """Return the seconds since a holder of this job gave a heartbeat for *task*; *waited* if none began."""
+        """Return the seconds since a heartbeat for *task* by a holder in this job; *waited* if there was none."""
         holder, _, file = self._last_holder(task)
         return self._age(file) if holder is not None and self._is_of_this_job(holder) else waited
 
@@ -125,13 +125,13 @@ class Leases:
         return (holder.job, holder.restarts) == (self.holder.job, self.holder.restarts)
 
     def _last_holder(self, task: str) -> tuple[Holder | None, bool, Path]:
-        """Return the last holder of a lease (None: it had none), whether it still has it, and its file."""
+        """Return the last holder of a lease (None: never taken), whether it is still held, and its file."""
         number, is_held = last(entry.name for entry in os.scandir(self.folder)).get(task, (0, False))
         file = self.folder / f"{task}.{number}{'' if is_held else '.free'}"
         return _holder(file), is_held, file
 
     def _age(self, file: Path) -> float:
-        """Return the seconds since a lease's last heartbeat; both times are the file server's."""
+        """Return the seconds since a lease's last heartbeat, by the clock of the file server."""
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".") as now:
             try:
                 return os.fstat(now.fileno()).st_mtime - file.stat().st_mtime
@@ -140,7 +140,7 @@ class Leases:
 
 
 def _holder(file: Path) -> Holder | None:
-    """Return the holder of a lease, None without the file: it was never taken, or has just been released."""
+    """Return the holder of a lease, None without its file (never taken, or just released)."""
     try:
         return Holder(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -148,9 +148,10 @@ def _holder(file: Path) -> Holder | None:
 
 
 def abandoned_holders(folder: Path) -> dict[str, Holder]:
-    """Return, by task, the holders in *folder* whose job is over although they never released their lease.
+    """Return, by task, the holders in *folder* whose job has ended without releasing the lease.
 
-    They were killed, or their host died. If Slurm does not answer, they have given no heartbeat for GONE seconds.
+    They were killed, or their host died. If Slurm does not answer, those without a heartbeat for GONE seconds are
+    returned.
     """
     names = [entry.name for entry in os.scandir(folder)] if folder.is_dir() else []
     files = {task: folder / f"{task}.{number}" for task, (number, is_held) in last(names).items() if is_held}
@@ -173,7 +174,7 @@ def last(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
         if (parts := _FILE.fullmatch(name)) and not name.startswith("."):
             number, held = int(parts[2]), not parts[3]
             highest = tasks.get(parts[1], (0, False))
-            # During a rename a file may be seen under both names; the free one is newer.
+            # During a rename both names may be visible; the free one is newer.
             if number > highest[0] or (number == highest[0] and not held):
                 tasks[parts[1]] = (number, held)
     return tasks

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a campaign, and its missing results: the records of all hosts, whose alignments must agree."""
+"""The results of a campaign (the records of all hosts, whose alignments must agree) and its missing results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firsttouch.scenarios.placement import parse_name
 
 
 def finished_records(campaign_state: State) -> list[Record]:
-    """Return the records of all finished steps; records with differing alignments become invalid."""
+    """Return the records of all finished steps; those with differing alignments become invalid."""
     return agree(record for journal in campaign_state.journals for record in journal.all_records())
 
 
@@ -39,11 +39,11 @@ def missing_results(campaign_state: State) -> dict[str, list[str]]:
 
 
 def agree(records: Iterable[Record]) -> list[Record]:
-    """Return *records*, invalid if their alignments differ from the default runs of their aligner.
+    """Return *records*, marked invalid if their alignments differ from the aligner's default runs.
 
-    Every scenario must give the alignments of one instance, on whichever host it ran. A host's default run is one
-    instance without a policy, with the most threads. The alignments that the valid default runs of the most hosts
-    have are right; if two are equally frequent, neither is. Without a valid default run, none are compared.
+    Every scenario must give the alignments of one instance, on any host. A host's default run is one instance
+    without a policy, with the most threads. The correct alignments are those that valid default runs of the most
+    hosts have; if two are equally frequent, neither is correct. Without a valid default run, nothing is compared.
     """
     records = list(records)
     plain: dict[tuple[tuple[str, ...], str], list[tuple[int, str]]] = {}

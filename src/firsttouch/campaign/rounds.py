@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of a job: its hosts measure, and wait for each other before the records of all hosts are judged together.
+"""Rounds of a job: its hosts measure, then wait for each other, then the records of all hosts are judged together.
 
-The hosts of a job agree without messages. Each one reads the journals of the others, and makes the same plan from
-the same records.
+The hosts of a job exchange no messages: each reads the journals of the others, and makes the same plan from the
+same records.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import slurm
 from firsttouch.host.host_lists import fold
 
-#: The step of the journal's lines that end a round.
+#: The step name of journal lines that end a round.
 ROUND = "round"
-#: Seconds of the job that are kept for verdicts and report, and how many times as long as before a step may take.
+#: Seconds of the job that are reserved for verdicts and report, and the factor by which a step may take longer
+#: than before.
 _RESERVE, _LONGER = 120.0, 1.5
 _POLL = 1.0
-#: Seconds after which the first host names those that it waits for.
+#: Seconds after which the first host names the hosts that it waits for.
 _PATIENCE = 300.0
 
 
 class Meeting:
     """Where the *hosts* of a job wait for each other at the end of each round.
 
-    *hosts* has this process's host. A host is not waited for if it has left, if Slurm has it as down, or if it
-    gives no heartbeat. *present* are the hosts that ended the last round, *absent* says why the others did not.
-    The mark of that round in the journals is *ended* (None: it did not end). A decision about the next round
-    rests on the lines before it: others may already measure again.
+    *hosts* has this process's host. It does not wait for a host that has left, is down by Slurm, or writes no
+    heartbeat. *present* are the hosts that ended the last round, *absent* has the reasons why the others did not.
+    *ended* is the mark of that round in the journals (None: it did not end). The next round is decided by the
+    lines before the mark, because other hosts may already measure again.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Meeting:
         self.ended: Mark | None = None
 
     def end_round(self, number: int, *, is_measured: bool, beat: Callable[[], None]) -> bool:
-        """End a round on this host, and wait until all hosts have ended it; return whether any host measured."""
+        """End a round on this host, wait until all hosts have ended it, and return whether any host measured."""
         if len(self.hosts) == 1:
             return is_measured
         holder, job = self.leases.holder, slurm.SlurmJob.here()
@@ -62,14 +63,14 @@ class Meeting:
         self.journal.write(Entry(ROUND, "measured" if is_measured else "skipped", now(), holder.host, *ids, mark))
         absent: dict[str, str] = {}
         began = self.clock.monotonic()
-        # Hosts that did not end the last round are looked for at once.
+        # Hosts that did not end the last round are checked at once.
         asked = began - (BEAT if self.absent else 0.0)
         is_announced = False
         while True:
             ends = {host: self._end(host, ids[0], mark) for host in self.hosts if host not in absent}
             if not (waiting := [host for host, end in ends.items() if not end]):
                 break
-            absent |= {host: "it ended before the others" for host in waiting if self.leases.has_left(host)}
+            absent |= {host: "it left before the others" for host in waiting if self.leases.has_left(host)}
             if (moment := self.clock.monotonic()) - asked >= BEAT:
                 asked = moment
                 dead = slurm.down(waiting) if ids[0] else set()
@@ -92,7 +93,7 @@ class Meeting:
         return "measured" in ends.values()
 
     def _end(self, host: str, job: str, mark: str) -> str:
-        """Return how a host ended the round with this *mark*, "" if it did not."""
+        """Return the state with which a host ended the round with this *mark*, "" if it did not."""
         lines = (e for e in self.journals[host].entries() if e.step == ROUND)
         return next((e.state for e in lines if (e.job, e.reason) == (job, mark)), "")
 

@@ -34,13 +34,16 @@ from firsttouch.records.schema import BUSY, Record
 from firsttouch.systems.definition import load
 
 Say = Callable[[str], None]
-#: Seconds between looks at a busy host, before it is treated as busy for good.
+#: Seconds between checks of a busy host, before it is treated as permanently busy.
 _PAUSES = (30, 60, 120, 240, 480)
 _SMOKE_PAUSES = (1, 2)
 
 
 class Judge(Protocol):
-    """Names the undecided cases: a campaign does not judge. *records* are the records of each host so far."""
+    """Decides which cases are undecided, because a campaign does not judge.
+
+    *records* are the records of each host so far.
+    """
 
     #: The most repetitions of an undecided case.
     most: int
@@ -48,10 +51,10 @@ class Judge(Protocol):
     def next_cases(
         self, records: Mapping[str, Sequence[Record]], host: str, present: Collection[str]
     ) -> tuple[Sequence[str], bool]:
-        """Return the keys of the cases that *host* measures next, and whether others of the hosts *present* do."""
+        """Return the keys of the cases that *host* measures next, and whether other *present* hosts do."""
 
     def left_by_fleet(self, records: Mapping[str, Sequence[Record]], host: str) -> Mapping[str, int]:
-        """Return the cases that the whole fleet leaves undecided on a *host*, with their repetitions so far."""
+        """Return the cases that stay undecided on a *host* by the whole fleet, with their repetitions."""
 
     def conclude(
         self,
@@ -72,9 +75,9 @@ class Judge(Protocol):
 class HostRun(Struct):
     """The result of a run on one host."""
 
-    #: The number of steps by their last state.
+    #: The number of steps by last state.
     ended: dict[str, int] = field(default_factory=dict)
-    #: The seconds of a job that judged, and why undecided cases were not measured again ("": there is no reason).
+    #: The seconds of a job that judged, and why undecided cases were not measured again (or "").
     seconds: float = 0.0
     limit: str = ""
     #: Whether this host prints the messages for all hosts of the job, and the hosts of its exit status.
@@ -83,7 +86,7 @@ class HostRun(Struct):
 
     @property
     def good(self) -> bool:
-        """Return whether every step that began ended well, and none found a defect of the host."""
+        """Return whether every started step succeeded, and none found a defect of the host."""
         return not set(self.ended) - (FINISHED - {"found"})
 
 
@@ -97,9 +100,9 @@ def run(
     image: str = "",
     clock: Clock = SYSTEM_CLOCK,
 ) -> HostRun:
-    """Run all steps that are left for this host; raises Missing if the results' file system is full.
+    """Run all remaining steps of this host; raises Missing if the results' file system is full.
 
-    The *judge* judges hosts of a kind of campaign that gives verdicts: undecided cases are measured again.
+    If the kind of campaign gives verdicts, the *judge* judges the hosts, and undecided cases are measured again.
     *only* has patterns of step names (none: all). *programs* is the backend of the programs and *image* its image
     or view ("": the partition's); raises BadInput, Missing or CannotHere if it does not fit this host.
     """
@@ -140,15 +143,15 @@ class _Runner:
         self.outcome = HostRun()
         self.progress = Steps()
         self.tried: set[str] = set()
-        #: By folder, because a journal reads only the new lines of its file.
+        #: By folder, so that each journal is kept and reads only new lines of its file.
         self.journals = {self.journal.folder: self.journal}
         #: The seed of the round, and the steps that began in it.
         self.order, self.place = drawn_order.seed(), 0
-        #: True if an earlier job did all steps: this job measures the cases that the fleet leaves undecided.
+        #: True if an earlier job ran all steps: then this job measures what the fleet leaves undecided.
         self.is_again = False
         #: Reasons of skipped steps that were printed already.
         self.skipped: set[str] = set()
-        #: Gives the heartbeat of the lease of this host.
+        #: Writes the heartbeat of this host's lease.
         self.beat: Callable[[], None] = lambda: None
         hosts = slurm.hosts_of_step() if self.campaign.judged else []
         hosts = hosts if self.host in hosts else [self.host]
@@ -156,7 +159,7 @@ class _Runner:
 
     @contextlib.contextmanager
     def taking_part(self) -> Iterator[None]:
-        """Hold the lease of this host, one for all its steps."""
+        """Hold the lease of this host, which covers all its steps."""
         own = self.leases.take(self.host)
         if own is None:
             raise RunFailed(f"{self.host}: another process has just begun to measure this host")
@@ -174,7 +177,7 @@ class _Runner:
             self.step(step)
 
     def draw(self, steps: Sequence[Step], number: int) -> list[Step]:
-        """Return the steps of a round in a newly drawn order, behind the topology, which does not measure."""
+        """Return the steps of a round in a newly drawn order, after the topology, which measures nothing."""
         self.order, self.place = drawn_order.of_round(number, self.host), 0
         ordered = drawn_order.shuffle(steps, self.order)
         if len(ordered) > 1:
@@ -271,7 +274,7 @@ class _Runner:
         return next((r.value for r in records if r.metric == "busy_pus"), 0.0)
 
     def is_quiet(self) -> bool:
-        """Wait until no other program keeps this host busy; return False if one still does after all pauses."""
+        """Wait until no other program keeps this host busy; return False if it is still busy after all pauses."""
         pauses = _SMOKE_PAUSES if self.campaign.effort == "smoke" else _PAUSES
         for pause in (*pauses, None):
             busy = self.look()
@@ -285,8 +288,8 @@ class _Runner:
     def decide(self, judge: Judge) -> None:
         """Measure undecided cases again, together with the hosts of the job, and have the verdict written.
 
-        This ends when another repetition cannot decide, no host measured in the last round, or the job has
-        too little time left. A host that other programs keep busy does not measure again.
+        It stops when more repetitions cannot decide, when no host measured in the last round, or when the job has
+        too little time left. A host that is busy with other programs does not measure again.
         """
         most, deadline = judge.most, slurm.end_of_job()
         number, goal, is_measured, is_late, is_busy = 0, 0, True, False, False
@@ -298,7 +301,7 @@ class _Runner:
             if (open_steps := self._open_steps(judge, goal)) is None:
                 break
             seconds = {entry.step: entry.seconds for entry in self.journal.entries() if entry.end}
-            # The most suspicious steps are chosen first, and not always measured first.
+            # The most suspicious steps are chosen first, but run in random order.
             total, steps = 0.0, []
             for step in open_steps:
                 if rounds.fits(total + seconds.get(step.name, 0.0), deadline, self.clock):
@@ -359,7 +362,7 @@ class _Runner:
         return {journal.host: journal.all_records(until) for journal in journals}
 
     def _steps_of(self, keys: Sequence[str]) -> list[Step]:
-        """Return the steps that measured the cases of *keys*, in the order of these."""
+        """Return the steps that measured the cases *keys*, in that order."""
         names: dict[str, set[str]] = defaultdict(set)
         for entry, records in self.journal.finished_steps():
             for record in records:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a campaign: finished, missing and skipped steps, and why; and the overview of it as text.
+"""The state of a campaign: finished, missing and skipped steps with reasons, and its overview as text.
 
 This module writes no files. Slurm's accounting states how jobs ended.
 """
@@ -21,7 +21,7 @@ from firsttouch.campaign.leases import abandoned_holders
 from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
 
-#: The last action of a host that died in a job.
+#: Where a host was when it died in a job.
 SILENT = "it stopped answering"
 
 
@@ -39,10 +39,10 @@ class Gap(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """The state of a campaign: the hosts with a journal, *finished* of *wanted* steps, and gaps.
+    """The state of a campaign: the hosts with a journal, *finished* of *wanted* steps, and the gaps.
 
-    *skipped* and *found* are finished steps: steps that hosts cannot do, and steps that prove a defect. *unsure*
-    has a sentence if Slurm's accounting does not answer.
+    *skipped* and *found* are finished steps: those that a host cannot run, and those that prove a defect. *unsure*
+    is a sentence if Slurm's accounting does not answer.
     """
 
     campaign: Campaign
@@ -52,7 +52,7 @@ class State(Struct, frozen=True):
     skipped: tuple[Gap, ...]
     found: tuple[Gap, ...]
     gaps: tuple[Gap, ...]
-    #: The hosts that stopped answering in their last job, at which step. Each has a gap of that step.
+    #: Gaps of hosts that stopped answering in their last job, with the step.
     silent: Mapping[str, Gap] = {}
     unsure: str = ""
     journals: Sequence[Journal] = ()
@@ -82,7 +82,7 @@ class State(Struct, frozen=True):
 
 
 def unfinished_steps(campaign: Campaign, journal: Journal) -> dict[str, str]:
-    """Return the steps that a host did not finish with the reasons, by its own journal alone."""
+    """Return the steps that a host did not finish, with the reasons, by its journal alone."""
     last = _last(journal.entries(whole=True))
     names = (step.name for step in campaign.steps)
     return {name: _own_reason(last.get(name)) for name in names if not _is_finished(last.get(name))}
@@ -94,7 +94,7 @@ def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
 
 
 def last_step(campaign: Campaign, entries: Sequence[Entry]) -> tuple[str, str]:
-    """Return the last step of the *campaign* in *entries*, and the words "during" or "after" it ("": no step)."""
+    """Return the last step of the *campaign* in *entries*, and "during STEP" or "after STEP" ("": no step)."""
     names = {step.name for step in campaign.steps}
     last = next((entry for entry in reversed(entries) if entry.step in names), None)
     if last is None:
@@ -103,7 +103,7 @@ def last_step(campaign: Campaign, entries: Sequence[Entry]) -> tuple[str, str]:
 
 
 def without_superseded(states: Sequence[State]) -> list[State]:
-    """Return the states of campaigns without the gaps that later campaigns of the same system filled.
+    """Return the states of campaigns without the gaps that later campaigns of the same system have filled.
 
     A missing step of a host is filled by a later campaign in which the host finished that step, and a missing host
     by later campaigns in which it finished all steps.
@@ -119,7 +119,7 @@ def without_superseded(states: Sequence[State]) -> list[State]:
 
 
 def _is_filled(gap: Gap, seen: State, later: Set[tuple[str, str]]) -> bool:
-    """Return whether hosts and steps that were finished *later* fill a gap of a campaign."""
+    """Return whether hosts and steps that finished *later* fill a gap of a campaign."""
     if not gap.host or (not gap.step and gap.host in seen.hosts):  # a damaged file
         return False
     steps = [gap.step] if gap.step else [step.name for step in seen.campaign.steps]
@@ -129,7 +129,7 @@ def _is_filled(gap: Gap, seen: State, later: Set[tuple[str, str]]) -> bool:
 def _own_reason(entry: Entry | None) -> str:
     if entry is None:
         return "not begun"
-    return entry.reason or ("begun and not finished" if entry.state == "began" else entry.state)
+    return entry.reason or ("started and not finished" if entry.state == "began" else entry.state)
 
 
 def state(campaign: Campaign) -> State:
@@ -173,7 +173,7 @@ def _is_finished(entry: Entry | None) -> bool:
 
 
 def _last(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """Return the decisive entry of each step: the first finished one, else the last."""
+    """Return the entry that decides the state of each step: the first finished one, else the last."""
     last: dict[str, Entry] = {}
     for entry in entries:
         if not _is_finished(last.get(entry.step)):
@@ -186,12 +186,12 @@ class _Ends:
 
     def __init__(self, jobs: set[str]) -> None:
         tries = slurm.job_tries(jobs)
-        silent = "Slurm's accounting (sacct) does not answer: why jobs ended is unknown"
+        silent = "Slurm's accounting (sacct) does not answer, so it is unknown why jobs ended"
         self.unsure = silent if tries is None else ""
         self.tries = tries or []
 
     def last_end(self, job: str, host: str = "") -> str:
-        """Return how the last try of a job ended, preferably that on *host*."""
+        """Return how the last try of a job ended, preferably the try on *host*."""
         tries = [t for t in self.tries if t.job == job]
         on_host = [t for t in tries if host in {"", t.hosts}]
         if tries:
@@ -204,9 +204,9 @@ class _Ends:
 
 
 def _silent_hosts(campaign: Campaign, entries: Mapping[str, Sequence[Entry]], ends: _Ends) -> dict[str, Gap]:
-    """Return the gaps of hosts whose job is over although they never left it: they stopped answering.
+    """Return the gaps of hosts that stopped answering: their job has ended, and they never left it.
 
-    Journals do not show that a host died when it measured its steps again.
+    Journals do not show a host that died while it repeated its steps.
     """
     gaps = {}
     for host, holder in abandoned_holders(campaign.folder / "claims").items():
@@ -218,12 +218,12 @@ def _silent_hosts(campaign: Campaign, entries: Mapping[str, Sequence[Entry]], en
 
 
 def _reason(entry: Entry | None, ends: _Ends, default: str) -> str:
-    """Return why the step of *entry*, its last line, is not finished; *default* without any line."""
+    """Return why a step with the last line *entry* is not finished; *default* without any line."""
     if entry is None:
         return default
     where = f"on {entry.host}"
     if entry.state == "began":
-        return f"begun {where} at {entry.time} and not finished: {ends.last_end(entry.job, entry.host)}"
+        return f"started {where} at {entry.time} and not finished: {ends.last_end(entry.job, entry.host)}"
     end = f", {ends.last_end(entry.job, entry.host)}" if entry.job and entry.state == "stopped" else ""
     return f"{entry.state} {where}: {entry.reason}{end}"
 
@@ -242,7 +242,7 @@ def _steps_of_hosts(
     for host, submission in named.items():
         if host not in entries:
             yield Gap(host, "", f"it did not take part: {_submitted([submission], ends)}"), None
-    # If hosts were not named, only their number can be compared.
+    # Without names of hosts, only their number can be compared.
     count = max((s.count for s in submitted if not s.hosts), default=0) if not named else 0
     if count > len(entries):
         why = _submitted(submitted, ends)
@@ -250,7 +250,7 @@ def _steps_of_hosts(
 
 
 def _submitted(submitted: Sequence[Submission], ends: _Ends) -> str:
-    """Return how the jobs of some submissions ended; jobs that did not end well are counted by their state."""
+    """Return how the jobs of some submissions ended; failed ones are counted by their state."""
     if not submitted:
         return "no job of Slurm"
     parts = []
@@ -302,7 +302,7 @@ def _gaps(gaps: Sequence[Gap]) -> str:
 
 
 def merge(gaps: Sequence[Gap]) -> list[Gap]:
-    """Return one gap for each host and reason, whose step names the first four steps and counts the others."""
+    """Return one gap per host and reason, which names the first four steps and counts the others."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for gap in gaps:
         steps = grouped.setdefault((gap.host, gap.reason), [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Submits a campaign's template to Slurm for many hosts, and a job that collects when these jobs have ended."""
+"""Submits a campaign's template to Slurm for many hosts, and a job that collects after all of them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from firsttouch.systems.definition import System, load
 #: Concurrent sbatch processes; more would burden the controller.
 _AT_ONCE = 8
 TEMPLATES = paths.TEMPLATES
-#: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
+#: The most further jobs of a host with undecided metrics; each doubles the repetitions, from 1 beyond
+#: MOST_REPETITIONS.
 _ROUNDS = 4
 #: The problem of hosts until their job is submitted.
 NOT_YET = "its job was not submitted"
-#: sbatch's options that the collecting job needs, too, to be allowed to run.
+#: sbatch's options that the collecting job needs, too, because without them it may not run.
 _COLLECTOR_OPTIONS = (
     ("--partition", "-p"),
     ("--account", "-A"),
@@ -47,7 +48,7 @@ class Submitted(Struct, frozen=True):
 
 
 class Again(Struct, frozen=True):
-    """How jobs are submitted, and submitted again for the hosts that they leave undecided.
+    """How jobs are submitted, and submitted again for undecided hosts.
 
     With *resubmit*, the collecting job submits undecided hosts again, up to *resubmit* repetitions of the *steps*
     (patterns). *options* are sbatch's; *drains*: jobs drain the hosts that fail.
@@ -132,9 +133,9 @@ def submit(
     """Submit a job for each of *hosts*, and one that collects after all of them.
 
     *options* are sbatch's and follow the options of the system. *argv* are the arguments of the template,
-    *collecting* of the collecting job. All hosts are stored before, so that hosts without a job are missing. Hosts
-    that are down, drained or reserved get a job only with *wait*. If Slurm refuses a job, the others are still
-    collected.
+    *collecting* of the collecting job. All hosts are stored first, so that hosts without a job are reported as
+    missing. Hosts that are down, drained or reserved get a job only with *wait*. If Slurm refuses a job, the
+    others are still collected.
     """
     away = {} if wait else unavailable(campaign, hosts, options)
     options = _with_access(campaign, options)
@@ -178,7 +179,7 @@ def unavailable(campaign: Campaign, hosts: Sequence[str], options: Sequence[str]
 
 
 def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: Sequence[int] = ()) -> str:
-    """Submit a job of a campaign of one host, which collects itself; return its number. Raises RunFailed.
+    """Submit a job of a campaign of one host, which also collects; return its number. Raises RunFailed.
 
     *options* are sbatch's and follow the options of the system, *fds* stay open in it.
     """
@@ -214,7 +215,7 @@ def _log(campaign: Campaign) -> Path:
 
 
 def _with_access(campaign: Campaign, options: Sequence[str]) -> list[str]:
-    """Return sbatch's options behind the options of the system's file: of two, sbatch takes the last one."""
+    """Return the options of the system's file, followed by sbatch's: of two values, sbatch uses the last one."""
     return [*split_options(load(campaign.system).access), *options]
 
 
@@ -238,7 +239,7 @@ def collect_later(campaign: Campaign, job: slurm.SlurmJob, collecting: Sequence[
     try:
         return _collector(campaign, job.array, given, collecting)
     except RunFailed:
-        # This job's partition may refuse a job of another size; the default partition may accept it.
+        # This job's partition may refuse a job of another size, which the default partition may accept.
         return _collector(campaign, job.array, [], collecting)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the time of a check: starts the process that measures, reads how far it is, and kills it in time.
+"""Keeps the time of a check: starts the measuring process, reads its progress, and kills it in time.
 
-It loads no library that computes: where these cannot be loaded, as under a limit of memory or processes, the check
-ends without a proof.
+It loads no numerical library, so that even where these cannot be loaded (as under a limit of memory or processes)
+the check ends, without a proof.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from firsttouch.errors import RunFailed
 from firsttouch.execution import child_process
 from firsttouch.execution.host_lock import no_process_left, start_ticks
 
-#: Time (s) in which a killed process may end before it is left to the kernel, and between two looks at the clock.
+#: Time (s) to wait for a killed process, and between two checks of the clock.
 _PATIENCE, _LOOK = 0.2, 0.5
-#: Pieces that are read after the end of the time at most.
+#: The most pieces of output that are read after the end of the time.
 _MOST_LATE = 64
 
 
 class CheckState(Struct, frozen=True):
     """The progress of a check: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: not known yet).
 
-    *status* is the exit status of that verdict. *measured* are metric, value, unit and status of each measurement,
-    *left* the titles of the steps that are not done, *troubles* why steps failed.
+    *status* is the exit status of that verdict. *measured* has metric, value, unit and status of each measurement,
+    *left* the titles of the remaining steps, *troubles* why steps failed.
     """
 
     verdict: dict[str, Any] | None
@@ -45,9 +45,9 @@ class CheckState(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """How far a check got: its last *state* (None: not even the facts of the host), and how its process ended.
+    """The end of a check: its last *state* (None: not even the facts of the host), and how its process ended.
 
-    *status* is the exit status of the process (negative: the signal), None if the time was over before.
+    *status* is the exit status of the process (negative: the signal), None if the time was over first.
     """
 
     state: CheckState | None
@@ -61,10 +61,10 @@ def process_start(clock: Clock = SYSTEM_CLOCK) -> float:
 
 
 def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Checked:
-    """Run the process that measures until a time (see :func:`started`), and return how far it got.
+    """Run the measuring process until a time (see :func:`process_start`), and return how far it got.
 
-    It prints a state in each line. Then it is killed with all that it has started, and waited for a moment only:
-    a process that hangs in the kernel does not end. Raises RunFailed if it cannot be started.
+    It prints a state per line. At the end it is killed with all its children, without waiting long, because a
+    process that hangs in the kernel does not end. Raises RunFailed if it cannot be started.
     """
     with no_process_left(signals=[signal.SIGKILL], patience=_PATIENCE):
         try:
@@ -91,7 +91,7 @@ def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> 
     late = 0
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        # The text in the pipe when the time is over was printed in time.
+        # Text that is in the pipe when the time is over was printed in time.
         while (seconds_left := until - clock.monotonic()) > 0 or late < _MOST_LATE:
             late += seconds_left <= 0
             if not selector.select(max(0.0, min(seconds_left, _LOOK))):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: ``firsttouch COMMAND``, one module per command.
 
-:func:`main` runs a command and returns its exit status; :func:`parser` is for completion and documentation.
-A command's module has ``register(subparsers)``, which adds its options, and ``run(args)``. Start-up must be short:
-modules that plan and topology share with other commands import what only the others need inside of functions.
+:func:`main` runs a command and returns its exit status; :func:`parser` is for completion and documentation. A
+command's module has ``register(subparsers)``, which adds its options, and ``run(args)``. Start-up must be short,
+so modules that plan and topology need import what they do not need inside of functions.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ TASKS = {
         "fleet": "hold bad hosts back, test them again, release or drain them",
     },
     "set up": {
-        "doctor": "say what this host lacks, and what does not work without it",
-        "init": "make a folder with the sbatch templates and the site's own files",
+        "doctor": "list what this host lacks, and what does not work without it",
+        "init": "create a folder with the sbatch templates and the site's own files",
         "system": "systems and aligners: list them, check their files, draft a system from this host",
         "data": "list, get and index datasets",
     },
 }
-#: The commands that only ``firsttouch help --all`` lists, in the same form.
+#: The commands that only ``firsttouch help --all`` lists.
 MORE_TASKS = {
     "more": {
         "store": "append records to a store of many hosts",
@@ -98,12 +98,12 @@ start here:
 
 
 class ProgramWords(argparse.Action):
-    """The words behind the first ``--``, which are another program's command line and are never interpreted."""
+    """The words after the first ``--``: another program's command line, which is never interpreted."""
 
     def __call__(self, top: argparse.ArgumentParser, namespace: Any, words: Any, _option: Any = None) -> None:
-        """Take the words that argparse assigns: none, because the parser has set those behind ``--`` aside."""
+        """Do nothing, because the parser has already set aside the words after ``--``."""
         if words:
-            # The program's name was taken for a scenario, whose name begins with a number.
+            # The name of the program is in the place of a scenario, whose name begins with a number.
             before = getattr(namespace, "scenario", None)
             if before and before != "auto" and not before[0].isdigit():
                 words = [before, *words]
@@ -112,7 +112,7 @@ class ProgramWords(argparse.Action):
 
 
 def _path(text: str) -> Path:
-    """Return a path of the command line; an empty one, as of an unset variable, would be the working folder."""
+    """Return a path; raises for an empty one (such as an unset variable), which would be the working folder."""
     if not text:
         raise argparse.ArgumentTypeError("'' is not a path")
     return Path(text)
@@ -121,11 +121,11 @@ def _path(text: str) -> Path:
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Formats help for the width of the terminal: prose is filled, examples and tables are wrapped."""
 
-    #: An indented line: its command or name, and behind two blanks a comment.
+    #: An indented line: a command or name, and after two blanks a comment.
     _ROW = re.compile(r"( +)(\S.*?)(?:( {2,})(\S.*))?")
     #: The column of a comment below its command; a line that is indented deeper continues a comment.
     _BELOW = 10
-    #: A word of a shell, which may have blanks between quotes.
+    #: A word of a shell, which may have blanks within quotes.
     _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -137,7 +137,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return "\n".join(f"{indent}{line}".rstrip() for line in filled)
 
     def _format_usage(self, *args: Any) -> str:
-        # argparse indents all lines by the name of the command, also those that do not fit then.
+        # argparse indents all lines by the name of the command, even if they do not fit then.
         lines = super()._format_usage(*args).split("\n")
         spare = [self._width - len(line.strip()) for line in lines]
         indents = [
@@ -196,9 +196,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {one_line(message)} (help: {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as argparse does; the parser of a sub-command itself refuses unknown arguments.
+        """Parse like argparse, but let the parser of a sub-command refuse unknown arguments.
 
-        argparse would assign words behind ``--`` to an optional argument before it, such as a scenario.
+        argparse would assign words after ``--`` to an optional argument before it, such as a scenario.
         """
         given = [*(sys.argv[1:] if args is None else args)]
         user = next((action for action in self._actions if isinstance(action, ProgramWords)), None)
@@ -220,7 +220,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.dest == "command" and value not in COMMANDS:
-            # `firsttouch --help`, which the error names, lists them by task.
+            # `firsttouch --help`, which the error mentions, lists them by task.
             raise argparse.ArgumentError(None, f"no command '{value}'{did_you_mean(str(value), COMMANDS)}")
         try:
             super()._check_value(action, value)
@@ -261,7 +261,7 @@ class _Top(Parser):
 
 
 class _PrintVersions(argparse.Action):
-    """Prints the versions, which are read only for this, and ends the program."""
+    """Prints the versions, which are read only here, and ends the program."""
 
     def __call__(self, top: argparse.ArgumentParser, *_: Any) -> NoReturn:
         versions = {
@@ -285,7 +285,7 @@ class _PrintCompletion(argparse.Action):
 
 
 def parser(commands: Iterable[str] = COMMANDS) -> _Top:
-    """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
+    """Return the parser of *commands*; without any, it knows all names, and can print help and errors."""
     top = _Top(prog="firsttouch", description=DESCRIPTION)
     top.add_argument(
         "-V",
@@ -318,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _signals(received):
             status = _run(given)
-        # A command that ends early with a partial result does not know which signal stopped it.
+        # A command that returns a partial result early does not know which signal stopped it.
         return 128 + received[0] if status == INTERRUPTED and received else status
     except CannotHere as error:
         _print_error(f"{CANNOT_HERE}{error}")
@@ -340,10 +340,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Make all standard streams writable, with any text in any encoding; a closed one becomes /dev/null.
+    """Make all standard streams accept any text in any encoding, and replace closed ones by /dev/null.
 
-    Otherwise a file that is opened later would become the standard output of programs. Programs inherit them; to
-    read from an input or write to an output that was closed is an error as before: no file looks empty or is lost.
+    Otherwise a file that is opened later would become a standard stream, which programs inherit. Reading from an
+    input or writing to an output that was closed is still an error, so no input looks empty and no output is lost.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDWR)):
         try:
@@ -369,10 +369,10 @@ def _print_error(text: str) -> None:
 
 @contextlib.contextmanager
 def _signals(received: list[int]) -> Iterator[None]:
-    """Raise KeyboardInterrupt for every signal that stops a command, and add the signal to *received*.
+    """During the block, raise KeyboardInterrupt for signals that stop a command, and add them to *received*.
 
-    A signal that the parent process ignores, as nohup does, stays ignored. SIGCHLD does not: without it the exit
-    statuses of children are lost.
+    A signal that is ignored, as under nohup, stays ignored, except SIGCHLD, without which exit statuses of
+    children are lost.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -383,7 +383,7 @@ def _signals(received: list[int]) -> Iterator[None]:
 
     def interrupt(number: int, _frame: object) -> None:
         received.append(number)
-        # The shell and the kernel both send SIGHUP when a terminal closes: the second must not stop the clean-up.
+        # The shell and the kernel both send SIGHUP when a terminal closes; the second must not stop the clean-up.
         for again in handled:
             signal.signal(again, lambda *_: None)  # not SIG_IGN, which programs that are started inherit
         raise KeyboardInterrupt
@@ -402,7 +402,7 @@ def _run(given: Sequence[str]) -> int:
     if given[:1] == ["help"]:
         given = [*given[1:2], "--help"]
     try:
-        # Python drops a KeyboardInterrupt in a callback of a weak reference, and loading modules calls many.
+        # Python drops a KeyboardInterrupt in a callback of a weak reference, and loading modules runs many.
         with no_idle_threads(), defer_signals():
             top = parser(given[:1] if given and given[0] in COMMANDS else ())
         if listed:
@@ -418,7 +418,7 @@ def _run(given: Sequence[str]) -> int:
             raise
         raise lacking_package(error.name.partition(".")[0]) from error
     except MemoryError as error:
-        raise CannotHere("no memory is left: raise the limit of memory (ulimit -v) or take less input") from error
+        raise CannotHere("out of memory: raise the limit of memory (ulimit -v) or take less input") from error
     except RuntimeError as error:
         if str(error) == NO_THREAD:  # of a pool
             raise CannotHere(f"{error}: {MORE_THREADS}") from error
@@ -443,5 +443,5 @@ def _flush() -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Drop text that could not be written to a stream, or Python would fail at its exit again."""
+    """Drop text that could not be written to a stream, because Python would fail again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -108,7 +108,7 @@ def _choices(args: argparse.Namespace) -> advising.Choices:
 
 
 def _gain_text(gain: dict[str, float] | None) -> str | None:
-    """Return the gain of a scenario for a table; None if it is unknown."""
+    """Return the gain of a scenario for a table; None if unknown."""
     return f"{gain['expected']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else None
 
 

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         reasons = sorted({why for _, why in learned.not_learnt}) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
     updated = baseline.put(text, learned)
-    # A wrong file is never written.
+    # An invalid file is never written.
     systems.build(documents.parse_yaml(updated, system.path), path=system.path)
     out = args.output or str(system.path)
     _write(out, updated)
@@ -104,7 +104,7 @@ def _learn_processor(args: argparse.Namespace) -> int:
     name = re.sub(r"[^a-z0-9]+", "-", learned.family.description.lower()).strip("-")
     out = args.output or str(paths.config() / "processors" / f"{name}.toml")
     text = processors.to_toml(learned.family)
-    processors.parse(text, Path(out))  # a wrong file is never written
+    processors.parse(text, Path(out))  # an invalid file is never written
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     _write(out, text)
     if args.json:

@@ -36,7 +36,7 @@ from firsttouch.judge.verdict import status as verdict_status
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
 
-#: The text after the name of the system if it was not chosen.
+#: The text after the system's name if the user did not choose a system.
 ANY_HOST = " (any host: --system names one with references)"
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
@@ -80,7 +80,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--wait", action="store_true", help=wait)
     options.add(parser, "--dry-run")
     add_action("list", "list the campaigns in the folder for results", list_campaigns)
-    summary = "show what is finished, waiting and missing; exit status 1 if something is missing"
+    summary = "show finished, waiting and missing steps; exit status 1 if any are missing"
     options.add(add_action("status", summary, show_status), "campaign")
     parser = add_action("cancel", "cancel its waiting and running jobs; their records are kept", cancel_jobs)
     options.add(parser, "campaign", "--dry-run")
@@ -118,7 +118,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def _request(args: argparse.Namespace) -> CampaignRequest:
-    """Return the campaign that the options ask for."""
+    """Return the campaign that the options request."""
     if args.drain and not KINDS[args.kind].judged:
         raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
     return CampaignRequest(
@@ -189,7 +189,7 @@ def conclude(campaign: Campaign, outcome: HostRun, judge: JobJudge, *, collects:
 def _status(
     outcome: HostRun, judge: JobJudge, own: HostVerdict, campaign: Campaign, *, strict: bool, drains: bool
 ) -> int:
-    """Print the last lines, and return the exit status of a job that judged. *drains*: the host, if it fails."""
+    """Print the last lines of a job that judged, and return its exit status. *drains*: drain a failed host."""
     status = judge.exit_status(outcome.stands_for, strict=strict)
     if drains:
         status = max(status, _drain([own], campaign, judge.fleet))
@@ -200,14 +200,14 @@ def _status(
 
 
 def _conclude(verdicts: Sequence[HostVerdict], *, strict: bool) -> None:
-    """Print the details that the exit status 0 does not tell, if any, as the last line."""
+    """Print as the last line what the exit status 0 does not show, if anything."""
     if note := conclusion([verdict.verdict for verdict in verdicts], strict=strict):
         sys.stdout.flush()
         say(f"firsttouch: {note}")
 
 
 def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, fleet: Findings | None) -> int:
-    """Drain the hosts that failed, and return the exit status; drain none if most of the *fleet* share a loss."""
+    """Drain the hosts that failed, unless most of the *fleet* share a loss; return the exit status."""
     worst = 0
     stop = fleet.common_loss.text if fleet and fleet.common_loss else ""
     reservation = options.SHARED["--reservation"]["default"]
@@ -330,7 +330,7 @@ def show_status(args: argparse.Namespace) -> int:
     else:
         print(overview(campaign_state))
         if jobs is None:
-            print("\nSlurm's queue (squeue) does not answer: which jobs wait or run is unknown.")
+            print("\nSlurm's queue (squeue) does not answer, so pending and running jobs are unknown.")
         elif jobs:
             counts = Counter(word.lower() for word in jobs.values())
             print(f"\njobs: {', '.join(f'{count} {word}' for word, count in counts.items())}")
@@ -338,7 +338,7 @@ def show_status(args: argparse.Namespace) -> int:
 
 
 def cancel_jobs(args: argparse.Namespace) -> int:
-    """Cancel the jobs that measure. The job that collects then begins, and reports the missing results."""
+    """Cancel the measuring jobs. The collecting job then starts, and reports the missing results."""
     campaign = campaigns.find_campaign(args.campaign)
     jobs = slurm.active_jobs(journal.jobs(campaign.folder))
     if jobs is None:
@@ -358,7 +358,7 @@ def cancel_jobs(args: argparse.Namespace) -> int:
 
 
 def collect_campaign(args: argparse.Namespace) -> int:
-    """Report the results; 0 if all are there and good, 1 if not, or the verdicts' status."""
+    """Report the results; return 0 if they are complete and good, 1 if not, or the verdicts' status."""
     require_report()
     from firsttouch.report import campaign_report  # noqa: PLC0415 - loads templates and figures
 

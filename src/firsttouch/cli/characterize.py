@@ -26,7 +26,7 @@ from firsttouch.systems import draft
 from firsttouch.systems.definition import available, load, mismatch
 from firsttouch.tools import require_report
 
-#: Checks that a warning names.
+#: The most checks that a warning names.
 _NAMED = 3
 EXAMPLES = """\
   firsttouch characterize
@@ -59,7 +59,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run all checks and write a report into a new folder, or neither; 1 if a check failed."""
+    """Run all checks and write a report into a new folder; return 1 if a check failed."""
     require_report()
     if args.quiet:
         progress.quiet()
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         )  # reports unmet requirements before anything runs
         chosen += ["-S", f"backend={args.backend}", *(["-S", f"image={args.image}"] if args.image else [])]
     prepare(args.system, args.dataset)
-    # If a scheduler chooses the host, each check holds that one, and this host need not be held.
+    # If a scheduler chooses the host, each check holds that host instead of this one.
     here = all(partition.scheduler == "local" for partition in load(args.system).partitions)
     holding = host_lock.hold_host(say) if here else contextlib.nullcontext()
     with holding, host_lock.no_process_left():
@@ -132,9 +132,9 @@ def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) 
     records = schema.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
     if not records:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
-        raise RunFailed(f"no check gave a record: {reasons or 'no check was run'}")
+        raise RunFailed(f"no check wrote a record: {reasons or 'no check was run'}")
     problems = [model.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
-    # The report states by all values that the host was not idle.
+    # The report warns by all values if the host was not idle.
     problems += [
         model.Problem(first_of(checks, _NAMED), "skipped", text, "")
         for text, checks in warnings.items()
@@ -155,7 +155,7 @@ def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) 
         alone=() if described.references else verdicts,
     )
     passed = not any(t.result == "failed" for t in troubles)
-    if passed:  # the folders of failed checks hold what their programs printed
+    if passed:  # the folders of failed checks contain the output of their programs
         shutil.rmtree(folder / "reframe" / "stage", ignore_errors=True)
     return summary.table(), passed
 
@@ -171,13 +171,13 @@ def limits(records: Sequence[schema.Record]) -> dict[str, str]:
 
 
 def _free(folder: Path) -> Path:
-    """Return *folder*, or a free name next to it (two runs within a second)."""
+    """Return *folder*, or a free name next to it if two runs start in the same second."""
     others = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
     return next(free for free in itertools.chain([folder], others) if not free.exists())
 
 
 def _point(link: Path, target: str) -> None:
-    """Point *link* at *target* atomically; a folder or file of its name is left alone."""
+    """Point *link* at *target* atomically, unless it is a folder or a file."""
     if link.exists() and not link.is_symlink():
         say(f"{link} is left alone: it is not a link; the newest report is {target}")
         return

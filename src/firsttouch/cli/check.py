@@ -40,9 +40,9 @@ Exit status: 0 no metric is worse than undecided, 1 the host fails, 2 bad input,
 other processes used it, a placement did not hold, something is missing or failed; 4 suspect (with --strict, also
 undecided, or not measured in time)."""
 _LEAST, _MOST = 5.0, 3600.0
-#: Time (s) that is left for the output, and for the end of this process. A reader that takes no output gets less.
+#: Time (s) reserved for the output and the end of this process; less for a reader that takes no output.
 _MARGIN, _FOR_OUTPUT = 0.75, 0.5
-#: The most measurements that are named as not done.
+#: The most missing measurements that are named.
 _NAMED = 3
 
 
@@ -63,7 +63,10 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure until all is decided or the time is over; print the verdict. Only a host that fails gives 1."""
+    """Measure until everything is decided or the time is over, and print the verdict.
+
+    Only a failing host gives 1.
+    """
     if args.measuring:
         return _measure(args)
     from firsttouch.campaign import timekeeper  # noqa: PLC0415 - the help needs no more
@@ -94,21 +97,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _final(checked: Checked) -> CheckState:
-    """Return the last state, and how the process that measures failed if it did."""
+    """Return the last state, and how the measuring process failed, if it did."""
     from firsttouch.campaign.timekeeper import CheckState  # noqa: PLC0415
     from firsttouch.execution.child_process import describe_ending  # noqa: PLC0415
 
     state = checked.state or CheckState(None, 0, [], ["all"], [])
     if not checked.status:
         return state
-    return replace(state, troubles=[*state.troubles, describe_ending("the process that measures", checked.status)])
+    return replace(state, troubles=[*state.troubles, describe_ending("the measuring process", checked.status)])
 
 
 @contextmanager
 def _output_until(seconds: float, status: int) -> Iterator[None]:
-    """End this process with *status* if its output is not taken within some seconds."""
+    """End this process with *status* if its output is not read within some seconds."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(status))
-    # Again and again: a single signal just before a write that blocks would be lost.
+    # Repeated, because a single signal just before a blocking write would be lost.
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), 0.05)
     yield
     sys.stdout.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch --print-completion SHELL``: the script with which a shell completes commands, names and files."""
+"""``firsttouch --print-completion SHELL``: the script by which a shell completes commands, names and files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script for a *shell*; names are those that this installation has now."""
+    """Return the script for a *shell*, with the names in this installation."""
     import shtab  # noqa: PLC0415 - only for this option
 
     names = _names()
@@ -18,14 +18,14 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         if shown in names and not action.choices:
             action.choices = list(names[shown]())
         elif isinstance(action.choices, dict) and not isinstance(action, argparse._SubParsersAction):
-            action.choices = list(action.choices)  # shtab takes a mapping for sub-commands
+            action.choices = list(action.choices)  # shtab mistakes a mapping for sub-commands
         elif action.type is Path:
             action.complete = shtab.DIRECTORY if shown in {"DIR", "STORE"} else shtab.FILE  # type: ignore[attr-defined]
     return str(shtab.complete(parser, shell))
 
 
 def _names() -> dict[str, Callable[[], Collection[str]]]:
-    """Return the functions that list the names an argument can have, by its placeholder."""
+    """Return by placeholder of an argument the functions that list its possible names."""
     from firsttouch.datasets import manifest  # noqa: PLC0415 - see script
     from firsttouch.genomics import aligners  # noqa: PLC0415
     from firsttouch.systems import definition  # noqa: PLC0415

@@ -117,7 +117,7 @@ def _meter() -> Iterator[Progress]:
 
 
 def _index(args: argparse.Namespace) -> int:
-    """Print the index's prefix, with --json also its size."""
+    """Print the index's prefix, and with --json its size."""
     program = aligners.aligner(args.aligner)
     data = fetch.get(args.dataset)
     prefix = aligners.get_index(program, data.reference, paths.data() / "index", sha256=data.sha256, say=say)

@@ -68,7 +68,7 @@ def _modules() -> None:
         raise Missing(installed.reason)
 
 
-#: The feature -> raises an error, which says what to do, if this host lacks its requirements.
+#: Feature -> a function that raises an error with the remedy if this host lacks a requirement.
 _NEEDED: dict[str, Callable[[], object]] = {
     "measurement, no topology": topology.probe_program,
     "placement of programs (run, advise)": lambda: require("numactl"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch fleet``: the life of a fleet, with one action per stage of a host's life."""
+"""``firsttouch fleet``: which hosts to validate, hold, test, release, replace and exclude."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--count", type=options.positive, metavar="N", help=first)
     table = "a table with the verdict of each host, and why hosts are left out"
     parser.add_argument("--why", action="store_true", help=table)
-    summary = "reserve hosts, leave their jobs alone, and test the hosts in the reservation"
+    summary = "reserve hosts without affecting running jobs, and test them in the reservation"
     holding = add_action("hold", summary, hold)
     options.add(holding, "hosts", "--reason")
     options.add(holding, "--system", help="the hosts' system (default: as in their last verdict, else local)")
@@ -71,16 +71,16 @@ def register(subparsers: options.Subparsers) -> None:
     summary = "one pass: hold hosts that failed, test held hosts, and release or drain them"
     add_action("tend", summary, tend)
     add_action("status", "list the hosts that are held or that we drained", show_status)
-    summary = "note that a host got another board or other processors; its own level then starts again"
+    summary = "note that a host has a new board or new processors, so its own level starts again"
     replaced = add_action("replaced", summary, note_replacement)
     replaced.add_argument("host", metavar="HOST", help="the host, as its records name it")
     options.add(replaced, "--system", required=True, help="the system of the host's records")
     options.add(replaced, "--records", required=True)
     replaced.add_argument("--reason", default="", metavar="TEXT", help="what was replaced")
-    summary = "print the hosts that jobs should avoid, as sbatch --exclude takes them"
+    summary = "print the hosts that jobs should avoid, in the form for sbatch --exclude"
     parser = add_action("exclude", summary, print_excluded, _EXCLUDE)
     options.add(parser, "--system", help="only hosts of this system")
-    only = "only hosts that are listed for this reason (again for another)"
+    only = "only hosts that are listed for this reason; may be repeated"
     parser.add_argument("--only", action="append", choices=get_args(site_settings.Why), help=only)
     table = "a table with the reason and the age of each host"
     parser.add_argument("--why", action="store_true", help=table)
@@ -92,18 +92,18 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def hold(args: argparse.Namespace) -> int:
-    """Hold hosts by hand, and submit their first tests; the worst status of the hosts."""
+    """Hold hosts by hand, and submit their first tests; return the worst status of the hosts."""
     reason, system = args.reason, args.system or ""
     return _by_hand(args.hosts, lambda work, host: work.hold_by_hand(host, reason, system), as_json=args.json)
 
 
 def release(args: argparse.Namespace) -> int:
-    """Release hosts by hand; the worst status of the hosts."""
+    """Release hosts by hand; return the worst status of the hosts."""
     return _by_hand(args.hosts, lambda work, host: work.release_by_hand(host, args.reason), as_json=args.json)
 
 
 def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: bool) -> int:
-    """Do something for each host that is named, under the lock of the journal."""
+    """Call a function for each named host under the lock of the journal; return the worst status."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
 
@@ -128,7 +128,7 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
 
 
 def tend(args: argparse.Namespace) -> int:
-    """Do one pass; 1 if an action failed. While another process acts, the pass is empty, which is fine."""
+    """Do one pass; return 1 if an action failed. While another process acts, the pass does nothing."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
 
@@ -152,7 +152,7 @@ def tend(args: argparse.Namespace) -> int:
 
 
 def _sayer(lines: list[str], *, as_json: bool) -> Callable[[str], None]:
-    """Return a function that prints lines at once, or to standard error with --json."""
+    """Return a function that prints a line at once; with --json on standard error."""
 
     def output(line: str) -> None:
         lines.append(line)
@@ -172,7 +172,7 @@ def _print(lines: Sequence[str], new: Sequence[Any], *, as_json: bool) -> None:
 
 
 def show_status(args: argparse.Namespace) -> int:
-    """List hosts that are held or that we drained; 1 if Slurm has a reservation of ours without an entry."""
+    """List held hosts and hosts that we drained; return 1 if a reservation of ours has no entry."""
     from firsttouch.execution import slurm  # noqa: PLC0415
     from firsttouch.fleet import actions, exclusion  # noqa: PLC0415
 
@@ -246,12 +246,12 @@ def note_replacement(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json({"host": args.host, "system": args.system, "time": record.time, "reason": args.reason})
     else:
-        print(one_line(f"{args.host}: sessions before {record.time} do not count any more"))
+        print(one_line(f"{args.host}: sessions before {record.time} are no longer used"))
     return 0
 
 
 def print_due(args: argparse.Namespace) -> int:
-    """Print the hosts that are due; 0."""
+    """Print the hosts that are due; return 0."""
     from firsttouch.fleet import screening  # noqa: PLC0415 - imports numpy and others
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
@@ -275,7 +275,7 @@ def print_due(args: argparse.Namespace) -> int:
 
 
 def _print_table(due: Due) -> None:
-    """Print a line for each host that is due, and how many are left out."""
+    """Print a line for each due host, and the number of hosts that are left out."""
     from firsttouch.fleet.screening import days  # noqa: PLC0415
 
     rows = [
@@ -294,7 +294,7 @@ def _print_table(due: Due) -> None:
 
 
 def print_excluded(args: argparse.Namespace) -> int:
-    """Print the hosts to avoid by the log of verdicts and the journal; 0."""
+    """Print the hosts to avoid by the log of verdicts and the journal; return 0."""
     require_report()  # the campaigns of bad verdicts are judged again
     from firsttouch.fleet import actions, exclusion, verdict_log  # noqa: PLC0415 - import numpy and others
 

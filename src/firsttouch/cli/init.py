@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch init``: makes a folder from which an installed copy submits jobs, with the site's own files."""
+"""``firsttouch init``: creates a folder for an installed copy's jobs and the site's own files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files and print what to do next; raises BadInput if the folder has some of them."""
+    """Write the files and print the next step; raises BadInput if any of them exist."""
     folder: Path = args.folder.absolute()
     copied = {"slurm": paths.TEMPLATES, "monitoring": paths.MONITORING}
     targets = {

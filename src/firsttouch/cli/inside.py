@@ -26,7 +26,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replace this process by the command, which then gets its signals and sets its exit status."""
+    """Replace this process by the command, which thus gets its signals and sets its exit status."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     if words and words[0].partition("=")[0] == "--image":
         raise BadInput(f"'{words[0]}' goes before the backend's name")

@@ -68,7 +68,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the records or a line for each; 1 if one is invalid or proves a defect of the host."""
+    """Measure, and print the records or a line each; return 1 if one is invalid or proves a defect."""
     chosen = {name: getattr(args, name) for name in ("program_name", "repetitions", *measure.OPTIONS)}
     lists: dict[str, Any] = {
         name: sorted(value) if isinstance(value, list | set) else value for name, value in chosen.items()

@@ -55,9 +55,9 @@ def command(
 
 
 def actions(subparsers: Subparsers, name: str, examples: str) -> AddAction:
-    """Add a command that has actions; return the function that adds one: its name, its summary and its function.
+    """Add a command with actions; return the function that adds an action by name, summary and function.
 
-    An action has --json, and the command's *examples* (or its own) that show it.
+    An action has --json, and those of the command's *examples* that show it, or its own.
     """
     parser = _added(subparsers, name, COMMANDS[name], None)
     parser.epilog = f"examples:\n{examples}"
@@ -88,7 +88,7 @@ def add_user_command(
     help: str,  # noqa: A002 - as argparse calls it
     what: str = "PROGRAM",
 ) -> None:
-    """Add ``-- PROGRAM ...``: *program* gets a list of the words behind the first ``--``."""
+    """Add ``-- PROGRAM ...``: *program* is the list of words after the first ``--``."""
     parser.add_argument(
         "program", nargs="*", action=ProgramWords, const=[], default=[], metavar=f"-- {what}", help=help
     )
@@ -102,7 +102,7 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
 
 
 def accept(convert: Callable[[str], T], what: str = "", fits: Callable[[T], bool] = bool) -> Callable[[str], T]:
-    """Return the type of an option: *convert* reads its text, and its value *fits*; *what* it must be."""
+    """Return the type of an option: *convert* parses its text, *fits* tests the value, *what* describes it."""
 
     def parsed(text: str) -> T:
         try:
@@ -124,12 +124,12 @@ age = accept(
 
 
 def _whole(text: str) -> int:
-    # int() also takes "1_000", " 7" and the digits of other scripts.
+    # int() also accepts "1_000", " 7" and digits of other scripts.
     return int(text if text.isascii() and text.isdecimal() else "")
 
 
 def number(text: str) -> float:
-    """Return a number; raises ValueError for 1_0, " 7" and the digits of other scripts, which float() takes."""
+    """Return a number; raises ValueError for 1_0, " 7" and digits of other scripts, which float() accepts."""
     if not text.isascii() or "_" in text or text != text.strip():
         raise ValueError
     return float(text)
@@ -176,7 +176,7 @@ def _scratch(text: str) -> InMemory | Path:
 
     if text == "ram":
         return InMemory()
-    if not (size_bytes := parse_bytes(text[4:])):  # tmpfs would have no limit
+    if not (size_bytes := parse_bytes(text[4:])):  # a tmpfs of size 0 has no limit
         raise BadInput("a scratch of 0 bytes holds nothing: give a size such as ram:4GiB")
     return InMemory(size_bytes)
 
@@ -205,7 +205,7 @@ positive = accept(_whole, "a whole number of at least 1")
 bases = accept(_bases, "a number of bases above 0, such as 5G")
 natural = accept(_whole, "a whole number of at least 0", lambda _: True)
 
-#: Arguments of several commands. A name has one meaning, type and placeholder everywhere; :func:`add` adds them.
+#: Arguments of several commands, which :func:`add` adds. A name has one meaning, type and placeholder everywhere.
 SHARED: dict[str, dict[str, Any]] = {
     "records": {
         "nargs": "+",
@@ -224,7 +224,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--aligner": {"metavar": "ALIGNER", "help": "the aligner, such as bwa-mem"},
     "scenario": {"metavar": "SCENARIO"},
     "--index": {"type": Path, "metavar": "PREFIX", "help": "prefix of the aligner's index"},
-    "--dataset": {"metavar": "DATASET", "help": "the dataset, as `firsttouch data list` names it"},
+    "--dataset": {"metavar": "DATASET", "help": "a dataset from `firsttouch data list`"},
     "hosts": {"nargs": "+", "metavar": "HOSTS", "help": "hosts in Slurm's notation: n[1-8],m2"},
     "--hosts": {"metavar": "HOSTS", "help": "hosts in Slurm's notation: n[1-8],m2"},
     "--strict": {"action": "store_true", "help": "exit status 4 also if a host is undecided"},
@@ -317,13 +317,13 @@ def add_inputs(parser: argparse._ActionsContainer) -> None:
     arg("--reads", type=Path, metavar="FILE", help=files)
     arg("--reads2", type=Path, metavar="FILE", help="the second file of a pair")
     arg("--unpaired", action="store_true", help="leave the second file of the dataset out")
-    arg("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
+    arg("--interleaved", action="store_true", help="--reads has interleaved pairs")
     size = "the aligner's batch size in bases, such as 10M, the same in all scenarios"
     arg("--batch-bases", type=bases, metavar="BASES", help=size)
 
 
 def request(kind: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:
-    """Return the request of a *kind* (a Struct) that the options of the same names state, and *others*."""
+    """Return a *kind* (a Struct) with its fields from the options of the same names, and from *others*."""
     names: tuple[str, ...] = getattr(kind, "__struct_fields__")  # noqa: B009 - mypy knows no such attribute
     stated = {name: value for name, value in vars(args).items() if name in names and value is not None}
     return kind(**stated, **others)
@@ -340,7 +340,7 @@ def print_json(document: Any) -> None:
 
 
 def print_files(files: Iterable[Path]) -> None:
-    """Print the names of written files, except devices and pipes: one may be the standard output."""
+    """Print the names of written files, except devices and pipes, one of which may be standard output."""
     from firsttouch.records import atomic_files  # noqa: PLC0415 - see the package
 
     for file in files:

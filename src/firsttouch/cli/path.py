@@ -16,7 +16,7 @@ EXAMPLES = """\
 #: Name -> the folder, which may not exist yet, and its content.
 _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
     "checks": (lambda: paths.CHECKS, "the ReFrame checks"),
-    "systems": (lambda: paths.SYSTEMS, "the system files that firsttouch brings along"),
+    "systems": (lambda: paths.SYSTEMS, "the built-in system files"),
     "templates": (lambda: paths.TEMPLATES, "the sbatch templates and the NHC check"),
     "config": (
         paths.config,
@@ -25,7 +25,7 @@ _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
     ),
     "site": (paths.site, "the same files of the site"),
     "data": (paths.data, "datasets and indexes"),
-    "cache": (paths.cache, "files that can be made again"),
+    "cache": (paths.cache, "a cache, which may be deleted"),
     "results": (paths.results, "reports, campaigns and verdicts"),
 }
 

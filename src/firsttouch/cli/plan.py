@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch plan``: the scenarios of a host in words, and the commands of one."""
+"""``firsttouch plan``: lists the scenarios of a host, and prints the commands of one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join(_commands(scenario, words, program)))
         return 0
     names = memory_options.of_aligners(args.options)
-    # Only the topology of a stored host is known.
+    # Of a stored host, only the topology is known.
     refused = memory_options.combinations(names, program.program)[1] if host.here else {}
     if args.json:
         options.print_json(
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
             notes += [*_reasons(planned), *_fitting(planned, host, need, memory)]
             notes += _options(planned, names, refused)
         if size is None:
-            notes.insert(0, "note: without --index, --dataset or --index-size the index takes no memory")
+            notes.insert(0, "note: without --index, --dataset or --index-size the plan assumes an index of size 0")
         for note in notes:
             print(_wrapped(note, "  "))
     if not planned.scenarios:
@@ -107,13 +107,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset_name: str | None) -> int | None:
-    """Return the size of the index, None if no option states it; raises BadInput or Missing if it is absent."""
+    """Return the size of the index, None if no option states one; raises BadInput or Missing without the files."""
     if index:
         return program.index_bytes(index)
     if dataset_name:
         from firsttouch.datasets import fetch, manifest  # noqa: PLC0415 - see the package
 
-        # A plan takes seconds: it neither downloads a genome nor builds an index.
+        # A plan must be quick, so it neither downloads a genome nor builds an index.
         dataset = manifest.load(dataset_name)
         for part in (dataset, *([manifest.load(dataset.reference)] if dataset.reference else [])):
             if fetch.state(part) in {"absent", "partial"}:
@@ -125,7 +125,7 @@ def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset
 
 
 def _groups(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator[str]:
-    """Yield a line in words for each number of instances and threads, and below it the names by policy."""
+    """Yield a line for each number of instances and threads, followed by the names by policy."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for scenario in planned.scenarios:
         groups.setdefault(_words(scenario, host, need, memory), []).append(scenario.name)
@@ -192,7 +192,7 @@ def _commands(scenario: Scenario, words: str, program: Aligner) -> Iterator[str]
 
 
 def _reasons(planned: Plan) -> Iterator[str]:
-    """Yield each reason why scenarios cannot be run, with their names."""
+    """Yield each reason why scenarios cannot be run, with the names of these scenarios."""
     names: dict[str, list[str]] = {}
     for name, reason in planned.infeasible:
         names.setdefault(reason, []).append(name)

@@ -49,14 +49,14 @@ signal that ended a program.
 Without SCENARIO, or with auto, saved advice for this kind of host and this command decides; else an aligner's
 command gets what trials with its first reads recommend, within the budget, and any other program runs as it is."""
 
-#: The things to run, as they follow "is" in a message, and as they follow "for".
+#: The kinds of runs, as words after "is" and after "for" in messages.
 COMMAND, PROGRAM, CHECK, DATASET = (
     "the command of an aligner",
     "a program that is not an aligner",
     "--check",
     "--aligner",
 )
-#: The groups of options that do not fit all of them: title in the help -> the kinds that they fit.
+#: Groups of options for only some kinds: title in the help -> the kinds.
 _ALIGNERS, _COMMANDS, _RECORDS, _REPEATED = (
     "for aligners",
     "for the command of an aligner, or any other program",
@@ -170,7 +170,7 @@ def _add_for_dataset(group: argparse._ArgumentGroup) -> None:
         "--reads-per-thread",
         type=options.positive,
         metavar="N",
-        help="measure throughput: N reads (pairs) per thread, repeated if there are too few; no output",
+        help="measure throughput with N reads (pairs) per thread, repeating them if there are too few; no output",
     )
     arg("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
     arg(
@@ -199,7 +199,7 @@ def _reference(text: str) -> object:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command of the words behind ``--``, --aligner or --check, and return its exit status."""
+    """Run the words after ``--``, --aligner or --check, and return the exit status."""
     kind = _kind(args.program, args)
     _refuse_unfit(kind, args)
     if kind == DATASET:
@@ -233,10 +233,10 @@ def _refuse_unfit(kind: str, args: argparse.Namespace) -> None:
         for action in group._group_actions if kind not in _FITTING[title] else ():
             value = getattr(args, action.dest)
             if value is not None and value is not False:
-                called = f"'{args.program[0]}' is {kind}" if args.program else "no command stands behind --"
+                called = f"'{args.program[0]}' is {kind}" if args.program else "no command after --"
                 given = f"{kind} is given" if kind in {CHECK, DATASET} else called
                 raise BadInput(f"{action.option_strings[-1]} is {title}, and {given}")
     if kind == DATASET and not args.scenario:
         raise BadInput("--aligner needs a scenario before it, such as 1x-default")
     if kind == CHECK and args.program:
-        raise BadInput("--check brings the program: leave the words behind -- out")
+        raise BadInput("--check names the program: leave the words after -- out")

@@ -42,17 +42,17 @@ from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, name_of, parse_name, plan
 from firsttouch.tools import no_idle_threads
 
-#: Most bytes of compressed reads that are unpacked to see how many there are.
+#: The most bytes of compressed reads that are unpacked to estimate their number.
 _LOOK_BYTES = 8 << 20
-#: Seconds between two lines of progress that are not on a terminal.
+#: Seconds between two lines of progress outside of a terminal.
 _PROGRESS_SECONDS = 60.0
 
 
 class AlignRequest(Struct, frozen=True):
     """How a user's command is run; the options of the same names describe the fields.
 
-    *tables* are files that the caller writes from the result: a run that would have to read or cannot write one is
-    refused. *json* says that the caller prints the result, so that the alignments need a file.
+    *tables* are files that the caller writes from the result: a run that reads one or cannot write one is refused.
+    *json*: the caller prints the result, so the alignments need a file.
     """
 
     scenario: str = "auto"
@@ -81,7 +81,7 @@ class Aligned(Struct, frozen=True):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Align, print or write as the options ask, and return the aligner's exit status."""
+    """Align, print or write as requested by the options, and return the aligner's exit status."""
     tables = tuple(file for file in (args.multiqc, args.tsv) if file)
     try:
         aligned = align(args.program, options.request(AlignRequest, args, tables=tables))
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(aligned: Aligned) -> str:
-    """Return a run as a table of one row with its head (TSV)."""
+    """Return a run as a table with a header and one row (TSV)."""
     run = aligned.document
     values = (aligned.sample, run["scenario"]["name"], run["placement"], f"{run['seconds']:.3f}")
     return "\t".join(("sample", "scenario", "placement", "seconds")) + "\n" + "\t".join(values) + "\n"
@@ -113,7 +113,7 @@ def multiqc_section(aligned: Aligned) -> str:
         "scenario": {"title": "Scenario", "description": "Placement scenario of firsttouch"},
         "placement": {"title": "Placement", "description": "What the kernel showed of the placement"},
     }
-    # MultiQC puts names into its page as HTML.
+    # MultiQC inserts names into its page as HTML.
     row = {
         "seconds": run["seconds"],
         "scenario": html.escape(run["scenario"]["name"]),
@@ -129,10 +129,10 @@ def multiqc_section(aligned: Aligned) -> str:
 
 
 def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
-    """Run the command of an aligner as *request* says, and say on standard error how it went.
+    """Run the command of an aligner as requested, and report the result on standard error.
 
     Without an output file, the alignments go to the standard output of this process. Raises BadInput, Missing, or
-    ProgramFailed, which has no text if the reader of the standard output has enough.
+    ProgramFailed (without a text if the reader of standard output has ended).
     """
     command = parse([*map(str, words)])
     if request.threads:
@@ -171,7 +171,7 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
     threads = request.output_threads or default_threads(command.threads)
     output = AlignOutput(
         path,
-        # The aligner itself would write SAM, whatever the file is called.
+        # The aligner itself would write SAM, whatever the name of the file.
         request.output_format or ("sam" if command.output else None),
         request.sort,
         reference=request.reference,
@@ -206,7 +206,7 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
     threads = min(command.threads, pus)
 
     def in_one_instance(name: str) -> Scenario:
-        # A run by hand is not kept from a host with too little memory.
+        # A scenario that the user names may run even with too little memory.
         need = Need(index_use=command.aligner.index_use)
         return plan(host, need, threads=threads, policies=request.policies).scenario(_with_threads(name, threads))
 
@@ -240,7 +240,7 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
 
 
 def _fed_scenario(request: AlignRequest, command: UserCommand, scenario: Scenario, host: Topology) -> Scenario:
-    """Return *scenario* with as many instances as get reads and divide it; all of its threads run."""
+    """Return *scenario* with fewer instances if some would get no reads; all of its threads run."""
     fed = _fed_instances(command, scenario) if scenario.instances > 1 else 1
     if fed >= scenario.instances:
         return scenario
@@ -257,7 +257,7 @@ def _fed_scenario(request: AlignRequest, command: UserCommand, scenario: Scenari
 
 
 def _instances(wanted: str, threads: int) -> int:
-    """Return the instances of a scenario; raises BadInput if it has more threads than the command asks for."""
+    """Return the instances of a scenario; raises BadInput if it has more threads than the command requests."""
     parts = parse_name(wanted)
     if not parts:
         return 0
@@ -265,7 +265,7 @@ def _instances(wanted: str, threads: int) -> int:
     if instances * (each or 1) > threads:
         asked = f"{instances} x {each}" if each else f"{instances} or more"
         raise BadInput(
-            f"scenario {wanted} has {asked} threads, and the command asks for {threads}: raise its threads"
+            f"scenario {wanted} has {asked} threads, and the command requests {threads}: raise its threads"
         )
     return instances
 
@@ -324,7 +324,7 @@ def _align(
 
 
 def _sample(command: UserCommand, output: AlignOutput) -> str:
-    """Return the name of the output without its suffix; for standard output, the name of the first reads' file."""
+    """Return the output's name without its suffix; for standard output, the name of the first file of reads."""
     if output.is_file:
         return output.named.stem
     reads = Path(command.lanes[0][0]) if command.lanes else Path()
@@ -332,7 +332,7 @@ def _sample(command: UserCommand, output: AlignOutput) -> str:
 
 
 def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
-    """Return the bytes that the instances will take; 0 if that is unknown."""
+    """Return the memory that the instances will take (bytes); 0 if unknown."""
     if command.index is None:
         return 0
     index = memory_options.of_kind(scenario.options, "index")
@@ -341,21 +341,21 @@ def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
 
 
 def _memory_left(need: int, available: int | None) -> int | None:
-    """Return the bytes that instances which will take *need* bytes leave for sorting; None: unknown."""
+    """Return the memory left for sorting (bytes) if the instances take *need* bytes; None: unknown."""
     return None if available is None else max(0, available - need)
 
 
 def _fed_instances(command: UserCommand, scenario: Scenario) -> int:
-    """Return how many instances of *scenario* get reads at most."""
+    """Return the most instances of *scenario* that can get reads."""
     part = division.least_bytes(command.batch)
     files = [file for lane in command.lanes for file in lane]
     return max(1, -(-_text_bytes(files, scenario.instances * part) // part))
 
 
 def _text_bytes(files: Sequence[str], most: int) -> int:
-    """Return the bytes of text in *files*, or *most* if there are more, or if this is not known in a moment.
+    """Return the bytes of text in *files*; *most* if there are more, or if counting would take long.
 
-    An input that can be read only once may have any number.
+    An input that can be read only once may have any size.
     """
     total = 0
     for file in files:
@@ -368,7 +368,7 @@ def _text_bytes(files: Sequence[str], most: int) -> int:
                 with gzip.open(file) as unpacked:
                     size = len(unpacked.read(min(most, _LOOK_BYTES)))
             except (OSError, EOFError, zlib.error):
-                return most  # damaged: the run names the fault
+                return most  # damaged: the run reports the error
             total += most if size == _LOOK_BYTES else size
         else:
             total += Path(file).stat().st_size if begin[:1] in {b"@", b">", b""} else most
@@ -394,7 +394,7 @@ class _Task(Struct):
         return sam.describe_program(self.copies.restore_header(header), self.command.as_typed(), note)
 
     def unsplit(self) -> stream.StreamResult:
-        """Run the user's command as it is, in one instance."""
+        """Run the user's command unchanged, in one instance."""
         direct = self.output.place is None and self.output.written_form == "sam" and not self.output.sort
         direct = direct and self.uses[0] == OWN
         return stream.unsplit(
@@ -445,7 +445,7 @@ class _Task(Struct):
         return result
 
     def _conclude(self, messages: Messages) -> None:
-        """Print the aligner's summary of the whole run, and write the file that the user wants of it."""
+        """Print the aligner's summary of the whole run, and write the summary file that the user requested."""
         text, name = messages.summary, self.command.aligner.name
         if messages.is_unclear:
             say(
@@ -458,11 +458,11 @@ class _Task(Struct):
             if text:
                 atomic_files.write(file, text)
             elif not atomic_files.is_stream(file):
-                file.unlink(missing_ok=True)  # it is of an earlier run
+                file.unlink(missing_ok=True)  # it belongs to an earlier run
 
 
 def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
-    """Return the function that reports the progress in the way that the user wants."""
+    """Return the function that reports progress in the requested form."""
     last = 0.0
 
     def report(now: stream.Progress) -> None:
@@ -489,7 +489,7 @@ def _report(
     scenario: Scenario,
     result: stream.StreamResult,
 ) -> None:
-    """Say on standard error how the run went."""
+    """Report the result of the run on standard error."""
     state = evidence.describe(result, unverified=evidence.COMPLETE)
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
     if request.progress != "none":

@@ -53,15 +53,15 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
 
     @property
     def is_production(self) -> bool:
-        """Whether the alignments are wanted, and not the time: these are valid under any placement."""
+        """Whether the run is for its alignments, not for its time: alignments are valid under any placement."""
         measured = (self.records, self.repetitions > 1, self.checksum, self.expect_sha256, self.counters)
         return self.output is not None and not any(measured)
 
 
 class TimedRuns(Struct, frozen=True):
-    """The *records* of a scenario, the *files* with its alignments, and why it failed (*fault*; empty: not).
+    """The *records* of a scenario, the *files* with its alignments, and why it failed (*fault*, or empty).
 
-    A run for its alignments does not fail if its placement could not be verified.
+    A run for its alignments does not fail because its placement could not be verified.
     """
 
     records: Sequence[Record]
@@ -83,14 +83,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_aligner(request: RunRequest) -> TimedRuns:
-    """Run an aligner under a scenario as *request* says, and say on standard error how it went.
+    """Run an aligner under a scenario as requested, and report the result on standard error.
 
     Raises BadInput, Missing, CannotHere, RunFailed, or TimedOut.
     """
     scenario, work, given, output = _prepared(request)
     production = request.is_production
     if production and work.index_cache == index_cache.AS_IS:
-        work = replace(work, index_cache="")  # the alignments do not depend on it
+        work = replace(work, index_cache="")  # alignments do not depend on it
     results = []
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
@@ -178,14 +178,14 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
 
 
 def _planned(request: RunRequest, given: Inputs, busy: frozenset[int] = frozenset()) -> Plan:
-    """Return the scenarios of this host on PUs that are not *busy*; raises BadInput if all are."""
+    """Return the scenarios of this host without *busy* PUs; raises BadInput if all PUs are busy."""
     aligner, host = request.with_options, load()
     need = aligner.need(aligner.index_bytes(given.index), given.batch_bases)
     return plan(replace(host, allowed_pus=host.allowed_pus - busy), need, threads=request.threads)
 
 
 def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> AlignOutput | None:
-    """Return the output, or None if the alignments are not kept; raises BadInput if it cannot be written.
+    """Return the output, None if alignments are discarded; raises BadInput if it cannot be written.
 
     *files* are the inputs of the run, which no output may overwrite.
     """

@@ -30,11 +30,11 @@ from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, TaskShare, parse_name, plan, plan_task, with_threads
 
-#: Takes the document of a program, when its record and table were written or could not be.
+#: Takes the document of a program, after its record and table were written or failed to be.
 Tell = Callable[[Mapping[str, Any]], None]
-#: The details that are named of processes that a program leaves.
+#: The most processes, left behind by a program, that are named.
 _NAMED = 4
-#: The exit status of --verify by the state of the placement.
+#: State of the placement -> exit status of --verify.
 _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": SUSPECT}
 
 
@@ -82,7 +82,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def _tell(result: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print how the program went."""
+    """Print the result of the program."""
     if as_json:
         write(json.dumps(result) + "\n")
         return
@@ -102,8 +102,8 @@ def _tell(result: Mapping[str, Any], *, as_json: bool) -> None:
 def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str, Any]:
     """Run a program in the foreground, and return the JSON document of `firsttouch run` for it.
 
-    The program has the standard streams and descriptors of this process. Raises BadInput, CannotHere, Missing or
-    TimedOut, and whatever else keeps the program from running.
+    The program has the standard streams and descriptors of this process. Raises BadInput, CannotHere, Missing,
+    TimedOut, and any other error that prevents the program from running.
     """
     if not words:
         raise BadInput("no program: give it after --, as in: firsttouch run 1x-interleave -- sort file")
@@ -115,16 +115,16 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     placement = scenario.placements[0]
     is_alone = task is None or task.count == 1
     lacking = grant.lacking_pus(grant.asked_threads(words), host, None if is_alone else len(placement.pus))
-    # The tasks of a host lack the same, so that one of them says it.
+    # All tasks of a host lack the same, so only one of them reports it.
     if task is None or task.local == 0:
         for warning in filter(None, (lacking, task.crowding(host) if task else "")):
             say(f"firsttouch: warning: {warning}")
     argv = with_threads(words, scenario.threads)
-    # None, unless the user asks for a number.
+    # None, unless the user requests a number.
     stated = parse_name(request.scenario)
     usual = ["OMP_NUM_THREADS"] if request.threads or (stated and stated.threads) else []
     environment = dict.fromkeys(usual, str(scenario.threads))
-    # One run has no measurements that another could disturb, unless it is recorded. Tasks run together.
+    # A run that is not recorded has no measurements that others could disturb. Tasks run together.
     is_shared = not request.records or not is_alone
     # The user chose the PUs of --on, and the tasks of a host divide it.
     claiming = pu_claims.claim_pus(scenario, lambda _: scenario, say) if is_alone else nullcontext((scenario, ""))
@@ -132,7 +132,8 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
         host_lock.hold_unless_shared(say, share_host=request.share_host, shared=is_shared),
         claiming as (_, warning),
         scratch_in(request.scratch, placement.numa_nodes) as memory,
-        # With a time limit, all that the program started ends with it. Without one, it may leave daemons.
+        # With a time limit, everything that the program started ends with it. Without one, it may leave daemons
+        # behind.
         host_lock.no_process_left() if request.timeout else host_lock.new_descendants() as started,
     ):
         if warning:
@@ -155,13 +156,13 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     try:
         if outcome.exit_status == 0:
             _keep(request, scenario, document, task)
-    finally:  # also if the disk of the records is full
+    finally:  # even if the disk of the records is full
         tell(document)
     return document
 
 
 def _with_task_number(request: ExecRequest, task: Task | None) -> ExecRequest:
-    """Return the request with the number of this task for %t in the names of its files, as srun has it."""
+    """Return the request with %t in names of files replaced by the number of this task, as srun does."""
     if not request.records:
         return request
     return replace(request, records=Path(str(request.records).replace("%t", str(task.number if task else 0))))
@@ -195,7 +196,7 @@ def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: 
 
 
 def _keep(request: ExecRequest, scenario: Scenario, document: Mapping[str, Any], task: Task | None) -> None:
-    """Write the record of a program that succeeded."""
+    """Write the record of a successful program."""
     if not request.records:
         return
     from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package

@@ -29,7 +29,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def _append(args: argparse.Namespace) -> int:
-    # Whether a record counts is asked when it is read: this host's clock may be wrong.
+    # Records are checked when they are read, because this host's clock may be wrong.
     given = replace(inputs.gather(args.records, logs=args.perflogs), keeps_future=True)
     import polars as pl  # noqa: PLC0415 - see firsttouch.records
 

@@ -38,7 +38,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def list_systems(args: argparse.Namespace) -> int:
-    """Print all systems; a wrong file is listed with its error (exit 2)."""
+    """Print all systems; an invalid file is listed with its error (exit 2)."""
     described = [_describe(name, file) for name, file in available().items()]
     rows = [row for row, _ in described]
     if args.json:
@@ -67,7 +67,7 @@ def _describe(name: str, file: Path | None) -> tuple[dict[str, Any], int]:
 
 
 def check_files(args: argparse.Namespace) -> int:
-    """Validate each file; return 2 if one is wrong."""
+    """Validate each file; return 2 if one is invalid."""
     rows: list[dict[str, Any]] = []
     for file in args.files:
         row: dict[str, Any] = {"file": str(file), "system": None, "error": None, "line": None}
@@ -113,7 +113,7 @@ def _write(target: Path, text: str) -> None:
 
 
 def list_aligners(args: argparse.Namespace) -> int:
-    """Print all aligners; a wrong file is listed with its error (exit 2)."""
+    """Print all aligners; an invalid file is listed with its error (exit 2)."""
     rows, wrong = [], False
     for name in aligners.names():
         row = {"name": name, "version": "", "file": str(aligners.file_of(name)), "error": ""}

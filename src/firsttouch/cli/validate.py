@@ -26,7 +26,7 @@ from firsttouch.systems.definition import available, bare, load
 #: With more results than these, only hosts that are bad are shown in detail.
 MOST_RESULTS = 200_000
 _DETAILED = frozenset(["fail", "invalid", "suspect"])
-#: Hosts that a message names.
+#: The most hosts in a message.
 _NAMED = 4
 EXAMPLES = """\
   firsttouch validate --system amd-opteron results/               all records below a folder
@@ -55,7 +55,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def _explained(findings: Sequence[PartFinding]) -> list[str]:
-    """Return a line for each part of a host and each question that was asked."""
+    """Return a line for each part of a host and each of the three questions that was answered."""
 
     def share(loss: float) -> str:
         return f"{100 * as_fraction(loss):.1f} %" if math.isfinite(loss) else "-"
@@ -69,14 +69,14 @@ def _explained(findings: Sequence[PartFinding]) -> list[str]:
 
 
 def _only(host: str | None, words: dict[str, Word]) -> dict[str, Word]:
-    """Return the word of a *host*, or all; raises BadInput for an unknown host."""
+    """Return the verdict of a *host*, or of all; raises BadInput for an unknown host."""
     if host is not None and host not in words:
-        raise BadInput(f"--explain {host}: no such host: there are {first_of([*words], _NAMED)}")
+        raise BadInput(f"--explain {host}: unknown host: there are {first_of([*words], _NAMED)}")
     return words if host is None else {host: words[host]}
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a line per host and one for all, or the document; return the verdict's status."""
+    """Print a line per host and one for all, or the JSON document; return the verdicts' status."""
     if args.perflogs and args.drain:
         raise BadInput("--perflogs with --drain: a log may not name hosts as Slurm does")
     system = bare(args.system) if args.perflogs and args.system not in available() else load(args.system)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of actions on hosts, ``fleet/actions.jsonl`` in the folder for results: action, time and reason.
 
-An action on Slurm has two lines with one *id*: its intent, on the disk before Slurm is asked, and its end. A
-process that is killed in between leaves an intent without an end; the next pass asks Slurm for the state. Whoever
-acts holds the lock of the journal, and so do the commands of Slurm that it starts: if it is killed, the next pass
-waits until Slurm has answered them.
+An action on Slurm has two lines with one *id*: the intent, written to disk before Slurm is called, and the end. If
+the process is killed in between, the next pass asks Slurm for the state. The acting process and the Slurm commands
+that it starts hold the lock of the journal, so if it is killed, the next pass waits for these commands.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ What = Literal[
     "returned",
     "stuck",
 ]
-#: "undone": the process ended before Slurm did anything.
+#: "undone": the process ended before Slurm executed it.
 State = Literal["intent", "done", "failed", "undone"]
 
 
@@ -49,7 +48,7 @@ class Busy(RunFailed):
 
 
 class Action(Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of the journal: *what* is in *state* on a *host* since *time* (seconds since 1970).
+    """A line of the journal: the action *what* on a *host* is in *state* since *time* (seconds since 1970).
 
     *by* is the user and the process, *hand* is true for requests of a person. *reason* and *source*, which is a
     campaign, are the evidence. *job* is the job of a test, *verdict* its result, *measured* the time of its
@@ -83,7 +82,7 @@ class Test(Struct):
 
 
 class QuarantineState(Struct):
-    """A host's life by the journal.
+    """The state of a host by the journal.
 
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
     our drain, until somebody resumes the host. *unfinished* has the intents without an end, by their action.
@@ -104,13 +103,13 @@ class QuarantineState(Struct):
 
     @property
     def passes(self) -> int:
-        """Return how many tests of this hold passed in a row, up to the last one."""
+        """Return how many of the last tests of this hold passed in a row."""
         words = [test.verdict for test in self.tests if test.ended]
         return next((i for i, word in enumerate(reversed(words)) if word != "pass"), len(words))
 
     @property
     def is_out(self) -> bool:
-        """Return whether the rules, and no person, hold or drained this host, or began to hold it."""
+        """Return whether the rules, not a person, hold or drained this host, or began to hold it."""
         taken = (self.hold, self.drained, self.unfinished.get("hold"))
         return any(action is not None and not action.hand for action in taken)
 
@@ -150,7 +149,7 @@ class QuarantineState(Struct):
 
 
 def _believed(moment: float, now: float) -> float:
-    """Return a time of the journal; 0 if it is in the future, because its writer's clock was wrong."""
+    """Return a time of the journal; 0 if it is in the future (the writer's clock was wrong)."""
     return moment if moment <= now + MOST_SKEW else 0.0
 
 
@@ -162,8 +161,8 @@ def folder() -> Path:
 class Actions:
     """The journal in *folder*: :attr:`lines`, oldest first, and a :class:`QuarantineState` per host.
 
-    Raises BadInput for a line that is not an action: its effect on a host is unknown, so all actions stop.
-    Actions with a time in the future are included, but their times are not.
+    Raises BadInput for a line that is not an action, because its effect is unknown. Times in the future are
+    ignored.
     """
 
     def __init__(self, of: Path | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -184,11 +183,11 @@ class Actions:
         self.life(action.host).add(action, self.clock.time())
 
     def life(self, host: str) -> QuarantineState:
-        """Return the life of a host; a new one for a host without a line."""
+        """Return the state of a host; a new one for a host without a line."""
         return self.lives.setdefault(host, QuarantineState(host))
 
     def write(self, action: Action) -> Action:
-        """Append a line, which is on the disk when this returns."""
+        """Append a line and sync it to disk."""
         self._log.append(asdict(action))
         self._take(action)
         return action
@@ -202,7 +201,7 @@ class Actions:
         return self.write(replace(intent, state=state, time=self.clock.time(), by=_by(), **changes))
 
     def note(self, what: What, host: str, **more: Any) -> Action:
-        """Write a line about something that was seen, and not done."""
+        """Write a line about an observation."""
         more = {"id": secrets.token_hex(4), **more}
         return self.write(Action(what=what, state="done", host=host, time=self.clock.time(), by=_by(), **more))
 
@@ -212,7 +211,7 @@ def _by() -> str:
 
 
 def user() -> str:
-    """Return the name of the user of this process, or the number of one without a name."""
+    """Return the name of this process's user, or else the number."""
     import pwd  # noqa: PLC0415
 
     try:
@@ -223,7 +222,7 @@ def user() -> str:
 
 @contextlib.contextmanager
 def hold_lock(of: Path | None = None, *, wait: bool, clock: Clock = SYSTEM_CLOCK) -> Iterator[tuple[Actions, int]]:
-    """Hold the lock of the journal, and yield the journal and the lock's descriptor, for Slurm's commands.
+    """Hold the lock of the journal; yield the journal and the lock's descriptor, which Slurm's commands inherit.
 
     Raises Busy if another process holds the lock and not *wait*, BadInput if the folder cannot be written or
     locked.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drains hosts that failed in Slurm, but never a host that is already out of service.
 
-Host names come from records, which others may have written. Slurm reads ``ALL`` and expressions such as
-``n[1-100]`` as a list of hosts, so a name reaches scontrol only if it can only be the name of one host.
+Host names come from records, which others may have written. Slurm expands ``ALL`` and expressions such as
+``n[1-100]`` to lists of hosts, so only a text that must be the name of one host is passed to scontrol.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from firsttouch.judge.verdict import HostVerdict
 
 #: Prefix of our drain reasons.
 OURS = "firsttouch: "
-#: Most characters of a reason that slurmdbd stores.
+#: The most characters of a reason that slurmdbd stores.
 _LONGEST = 250
-#: Slurm's messages to a user without permission.
+#: Slurm's messages for missing permission.
 _FORBIDDEN = re.compile("invalid user id|permission denied|access", re.IGNORECASE)
 
 
@@ -100,8 +100,7 @@ def apply_all(
 ) -> Iterator[tuple[str, int]]:
     """Drain every host that failed; yield a line and an exit status for each.
 
-    A host that cannot be drained does not prevent the others from being drained. With *stop*, a reason, no host is
-    drained.
+    If draining a host fails, the others are still drained. If *stop* has a reason, no host is drained.
     """
     if stop:
         yield f"no host is drained: {stop}", 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts their last verdicts blame, and the hosts that the jobs of users should avoid.
+"""The hosts that their last verdicts blame, and the hosts that users' jobs should avoid.
 
 In: the log of verdicts, the journal of actions, and the site's settings.
 
-Hosts of a campaign with a common loss, and hosts that the present references do not blame, are not listed, as no
-pass would hold them.
+Hosts of a campaign with a common loss, and hosts that the present references do not blame, are not listed, because
+`fleet tend` would not hold them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, Word, natural
 from firsttouch.systems.definition import load
 
-#: Verdicts that do not decide: the verdict before them stands.
+#: Verdicts without a decision, which leave the previous verdict in force.
 _OPEN = frozenset({"undecided", "invalid"})
 
 
@@ -38,7 +38,7 @@ _OPEN = frozenset({"undecided", "invalid"})
 
 
 class Campaigns:
-    """The campaigns that verdicts came from, each judged once by the present references."""
+    """The campaigns of some verdicts, each judged once by the present references."""
 
     def __init__(self) -> None:
         self._judged: dict[str, Findings | None] = {}
@@ -50,12 +50,12 @@ class Campaigns:
         return self._judged[name]
 
     def word(self, logged: Logged) -> Word:
-        """Return the verdict of a host by the present references, or by the log without its campaign."""
+        """Return the verdict of a host by the present references, or the logged one if its campaign is gone."""
         fleet = self.judged(logged.source)
         return ORDER[fleet.word(logged.host)] if fleet and logged.host in fleet.number else logged.verdict
 
     def stop(self, name: str) -> str:
-        """Return why no host of a campaign is to blame, "" if they may be: most of them share a loss."""
+        """Return why no host of a campaign is to blame (most of them share a loss), or ""."""
         fleet = self.judged(name)
         return f"{name}: {fleet.common_loss.text}" if fleet and fleet.common_loss else ""
 
@@ -81,7 +81,7 @@ def unsettled_verdicts(journal: Actions, settings: Hold) -> Iterator[Logged]:
 
 
 def is_settled(journal: Actions, host: str, logged: Logged) -> bool:
-    """Return whether a host is held or drained, or was since this verdict."""
+    """Return whether a host is held or drained, or has been since this verdict."""
     life = journal.lives.get(host)
     return life is not None and (life.hold is not None or bool(life.drained) or logged.time <= life.ended)
 
@@ -154,6 +154,6 @@ def exclusions(journal: Actions, settings: SiteSettings) -> Exclusions:
 
 
 def _last(logs: Mapping[str, Sequence[Logged]]) -> dict[str, Logged]:
-    """Return the last verdict of each host that decides something."""
+    """Return the last verdict with a decision of each host."""
     decided = {host: [line for line in log if line.verdict not in _OPEN] for host, log in logs.items()}
     return {host: log[-1] for host, log in decided.items() if log}

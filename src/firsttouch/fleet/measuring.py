@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of measuring jobs: the next measurements of their hosts, the verdicts in the end, and their cost.
+"""Judges measuring jobs: the next measurements of their hosts, the final verdicts, and the cost.
 
 Campaigns and the check of a host do not judge: the command line gives them a :class:`JobJudge` or a
 :class:`CheckJudge`.
@@ -31,9 +31,9 @@ from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, text_range
 
-#: How many hosts repeat a case with a host that is undecided in it: repetitions show the level of good hosts, too.
+#: How many other hosts also repeat a case that is undecided on a host, to show the level of good hosts.
 SIBLINGS = 8
-#: Undecided cases that the last line of a job names.
+#: The most undecided cases in the last line of a job.
 _NAMED = 3
 _Records = Mapping[str, Sequence[Record]]
 
@@ -50,7 +50,7 @@ class JobJudge:
         self.verdicts: Sequence[HostVerdict] = ()
         #: The verdict of this host.
         self.verdict: HostVerdict | None = None
-        #: The findings by which several hosts were judged.
+        #: The findings from which several hosts were judged.
         self.fleet: Findings | None = None
 
     def _judged(self, records: _Records, **options: Any) -> Findings:
@@ -58,7 +58,7 @@ class JobJudge:
         return judged(samples_table.of_records(all_records, self.system.name), self.system, **options)
 
     def next_cases(self, records: _Records, host: str, present: Collection[str]) -> tuple[list[str], bool]:
-        """Return the keys of the cases that *host* measures next, and whether others of the hosts *present* do.
+        """Return the keys of the cases that *host* measures next, and whether other *present* hosts do.
 
         The most suspicious come first.
         """
@@ -73,7 +73,7 @@ class JobJudge:
         return [*planned.pop(host, ()), *by_references], any(planned.values())
 
     def left_by_fleet(self, records: _Records, host: str) -> dict[str, int]:
-        """Return the cases that the whole fleet leaves undecided on a *host*, with their repetitions so far."""
+        """Return the cases that stay undecided on a *host* by the whole fleet, with their repetitions."""
         if sum(map(bool, records.values())) < FEWEST_HOSTS:
             return {}
         return undecided_cases(self._judged(records), host, self.most)
@@ -109,7 +109,7 @@ class JobJudge:
 class CheckJudge(Struct, frozen=True):
     """Judges one host by the references of its *system*; *strict*: an undecided host has an exit status.
 
-    *past* are earlier records of the host or of others of its type, by which it is judged, too.
+    *past* has earlier records of the host or of others of its type, with which it is compared, too.
     """
 
     system: System
@@ -150,8 +150,9 @@ def campaign_findings(campaign_state: State, records: Sequence[Record], system: 
 def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str]]:
     """Return the keys of the cases that each of *hosts* measures in the next round, the most suspicious first.
 
-    These are the cases that another repetition may decide, and those that a sibling is undecided in. A case has
-    :data:`SIBLINGS` siblings, the ones with the fewest repetitions (at most *most*), without hosts that fail it.
+    These are the cases that another repetition may decide, and cases that are undecided on a sibling. The siblings
+    of a host in a case are the :data:`SIBLINGS` hosts with the fewest repetitions (at most *most*) that do not
+    fail it.
     """
     samples = fleet.samples
     counts = {
@@ -193,9 +194,9 @@ def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str
 
 
 def cost_text(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> str:
-    """Return the last line of a job: its repetitions and *seconds*, and the cases that it leaves undecided.
+    """Return the last line of a job: its repetitions and *seconds*, and its undecided cases.
 
-    *limit* is why no more repetitions were made, "" if more would not decide.
+    *limit* is the reason against more repetitions, "" if they would not decide.
     """
     counts = [len(f.values) for v in verdicts for f in v.findings if f.values and not is_exact(f.case)] or [1]
     fewest, most = min(counts), max(counts)

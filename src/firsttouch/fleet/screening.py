@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which hosts to validate next.
 
-Hosts that were never measured come first, then those whose last verdict is not a pass, then the others; of each
-kind the longest ago first. A host with a verdict of today is not due.
+Hosts that were never measured come first, then those whose last verdict is not a pass, then the others; within
+each group the oldest verdict first. A host with a verdict of today is not due.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from firsttouch.fleet.verdict_log import Logged
 from firsttouch.judge.verdict import natural
 from firsttouch.systems.definition import System
 
-#: Seconds after a verdict in which the host is not measured again, and after which it is due by default.
+#: Seconds after a verdict before which the host is never due, and after which it is due by default.
 _DAY, MAX_AGE = 86400.0, 7 * 86400.0
 #: The name of the jobs that validate, whoever submitted them, as in slurm/validate.sbatch.
 _JOB_NAME = "firsttouch-validate"
 
 
 class Candidate(Struct, frozen=True):
-    """A host that is due, with its last verdict ("" without one), the age of that (s), and why it is due."""
+    """A host that is due, with its last verdict ("" without one), the verdict's age (s), and why it is due."""
 
     host: str
     verdict: str
@@ -59,7 +59,7 @@ def due(
 ) -> Due:
     """Return which of *hosts* (none: the hosts of the *system* in Slurm, or in the log of verdicts) are due.
 
-    With *count*, these are the first ones, however young their verdicts are; without, all that were never
+    With *count*, these are the first ones, whatever the age of their verdicts; otherwise all that were never
     measured, are suspected, or have a verdict older than *max_age* (s). Raises BadInput if no host is due.
     """
     logs, note, left_out = verdict_log.read(clock=clock), "", dict[str, str]()
@@ -71,7 +71,7 @@ def due(
         left_out = {host: f"has a {state.lower()} job" for host, state in slurm.states_by_host(_JOB_NAME).items()}
         left_out |= {h: "reserved" for r in slurm.reservations().values() if r.active for h in r.hosts}
     except RunFailed as error:
-        note = f"without Slurm's states of hosts and jobs: {error}"
+        note = f"Slurm's states of hosts and jobs are unknown: {error}"
     lives = actions.Actions(clock=clock).lives.values()
     left_out |= {life.host: "held" for life in lives if life.hold or "hold" in life.unfinished}
     for host, node in states.items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site's settings for the life of its fleet, from fleet.yaml.
+"""The site's settings for holding, testing and excluding hosts, from fleet.yaml.
 
 :func:`load` merges the site's file and the user's, key by key, over the defaults of the structures below, whose
-fields are the keys of the file. A wrong file is an error and not ignored, because it decides about hosts.
+fields are the keys of the file. An invalid file is an error, because it decides about hosts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from firsttouch import documents, paths
 from firsttouch.documents import Count, FileTable, Percentage, Seconds
 
 NAME = "fleet.yaml"
-#: Why a host is on the list of hosts to avoid: its last verdict, or the last action on it.
+#: Reasons for listing a host to avoid: its last verdict, or the last action on it.
 Why = Literal["fail", "suspect", "held", "drained"]
-#: Text that is one word in a command of Slurm, and no option.
+#: Text that is one word in a command of Slurm, and not an option.
 SlurmWord = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.@+-]*\Z", description="one word")]
 #: The beginning of the name of a reservation.
 _PREFIX = "a letter, then letters, digits and '_', 31 at most"
@@ -32,15 +32,15 @@ class Hold(FileTable, frozen=True):
 
     #: Without it, `fleet tend` only prints its intended actions.
     act: bool = False
-    #: The verdicts for which a host is held, and their greatest age.
+    #: The verdicts for which a host is held, and their maximum age.
     verdicts: Verdicts = ("fail",)
     max_age: Seconds = Seconds(7 * 86400.0)
-    #: The most hosts of a system that the rules hold or drain, as a share; one host in any case.
+    #: The largest share of a system's hosts that the rules may hold or drain; at least one host.
     max_out: Percentage = Percentage(0.05)
     #: The least time between two holds of a host.
     cool_down: Seconds = Seconds(86400.0)
-    #: Tests that a held host passes in a row before it is released, and tests without a decision before it is left
-    #: to a person.
+    #: The number of tests that a held host must pass in a row to be released, and of tests without a decision
+    #: after which a person must decide.
     passes: Count = 2
     tries: Count = 6
     reservation: Prefix = "firsttouch"
@@ -51,7 +51,7 @@ class Hold(FileTable, frozen=True):
     sbatch: tuple[str, ...] = ()
 
     def most_out(self, hosts: int) -> int:
-        """Return how many of a system's *hosts* the rules may take: at least one, however few there are."""
+        """Return how many of a system's *hosts* the rules may hold or drain: at least one."""
         return max(1, int(self.max_out * hosts + 1e-9))
 
 
@@ -59,7 +59,7 @@ class Exclude(FileTable, frozen=True):
     """Which hosts the jobs of users should avoid."""
 
     verdicts: Verdicts = ("fail", "suspect")
-    #: Older verdicts list no host.
+    #: Older verdicts are ignored.
     max_age: Seconds = Seconds(30 * 86400.0)
 
 
@@ -72,7 +72,7 @@ class SiteSettings(FileTable, frozen=True):
 
 
 def load() -> SiteSettings:
-    """Return the site's settings; raises BadInput, with the line, for a file that is wrong."""
+    """Return the site's settings; raises BadInput, with the line, for an invalid file."""
     merged: dict[str, Any] = {}
     settings = SiteSettings()
     for file in paths.tables_of(NAME):

@@ -5,9 +5,9 @@ In: the log of verdicts, the site's settings, the journal of actions, and Slurm'
 drained hosts, and lines in the journal. A :class:`Round` may be killed at any moment: each action on Slurm is
 preceded by its intent, and the next pass asks Slurm for its outcome.
 
-A host is held by a separate reservation, called after the site's setting and the host, with the flags MAINT and
-IGNORE_JOBS: jobs that run on the host go on. Actions of others on a host are never undone: hosts that are drained,
-down or reserved are left alone, and a reservation of ours that somebody deleted is not made again.
+Each host is held by its own reservation, named after the site's setting and the host, with the flags MAINT and
+IGNORE_JOBS: running jobs continue. Actions of others are never undone: hosts that are drained, down or reserved
+are left alone, and a reservation of ours that somebody deleted is not made again.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
-#: Seconds in which a hold that Slurm refused is not tried again.
+#: Seconds before a hold that Slurm refused is tried again.
 _HOUR = 3600.0
-#: Most other hosts that a test is compared with: more take long to read and do not help.
+#: The most other hosts that a test is compared with: more take long to read and do not help.
 _COMPARED = 50
-#: Most characters of a host in the name of a campaign.
+#: The most characters of a host's name in the name of a campaign.
 _LONGEST_HOST = 70
 _FORBIDDEN = "only an operator or administrator of Slurm may hold, release and drain hosts"
 _BY_HAND = "by hand"
@@ -63,9 +63,8 @@ class Cause(Struct, frozen=True):
 class Round:
     """One pass over the journal and Slurm, under the journal's lock, whose descriptor is *lock*.
 
-    Unless the *settings* let the rules act, they only print their actions. Hosts that a person held are tested,
-    released and drained in any case. *say* gets lines about the events. :attr:`failed` is whether an action
-    failed.
+    Unless the *settings* permit actions, the rules only print them; hosts that a person held are always tested,
+    released and drained. *say* gets a line per event. :attr:`failed` is whether an action failed.
     """
 
     def __init__(self, journal: Actions, lock: int, settings: SiteSettings, say: Callable[[str], None]) -> None:
@@ -79,7 +78,7 @@ class Round:
 
     # ------------------------------------------------------------ the pass
     def tend(self) -> None:
-        """Finish earlier actions, look after hosts that are held or drained, and hold hosts that failed.
+        """Finish earlier actions, proceed with held and drained hosts, and hold hosts that failed.
 
         Raises RunFailed if Slurm does not answer, or forbids this user everything.
         """
@@ -94,7 +93,7 @@ class Round:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
 
     def _each(self, life: QuarantineState, step: Callable[[QuarantineState], None]) -> None:
-        """Do *step* for one host; its failure does not keep other hosts from being looked after."""
+        """Do *step* for one host; a failure does not affect other hosts."""
         try:
             step(life)
         except Forbidden:
@@ -105,9 +104,9 @@ class Round:
 
     # ------------------------------------------------------------ finishing the actions of a killed pass
     def finish(self, life: QuarantineState) -> None:
-        """End each action that has only its intent, by the state of Slurm.
+        """End each action that has only an intent, by the state of Slurm.
 
-        Requests of a person that Slurm has not done are done now; the rules decide about the rest again.
+        A person's requests that Slurm has not executed are executed now; the rules decide again about the others.
         """
         for intent in list(life.unfinished.values()):
             job = ""
@@ -125,7 +124,7 @@ class Round:
                 case _:  # resume
                     happened = not slurm.node(life.host).is_drained
             self.journal.end(intent, "done" if happened else "undone", job=job)
-            self.say(f"{life.host}: a {intent.what} that was interrupted {'is' if happened else 'was not'} done")
+            self.say(f"{life.host}: an interrupted {intent.what} {'is' if happened else 'was not'} done")
             if not happened and intent.hand:
                 self._again(life, intent)
 
@@ -147,7 +146,7 @@ class Round:
 
     # ------------------------------------------------------------ hosts that are held or drained
     def look_after(self, life: QuarantineState) -> None:
-        """Do the next step of a host that is held, or notice that somebody else released or resumed it."""
+        """Do the next step of a held host, or note that somebody else released or resumed it."""
         if life.hold is None:
             node = slurm.node(life.host)
             if not _is_ours(node):
@@ -250,9 +249,9 @@ class Round:
         return ""
 
     def _limit(self, system: str) -> str:
-        """Return that the most hosts of a *system* are out of service, "" if more may be held."""
+        """Return the reason if no more hosts of a *system* may be held, or ""."""
         settings, count = self.hold_settings, self._count(system)
-        # Those that the rules hold or drained, or would hold if they acted.
+        # Hosts that the rules hold or drained, or would hold if they were permitted to act.
         held = {life.host for life in self._lives() if life.is_out and life.system in {system, ""}}
         out = len(held | {host for host, name in self._would_hold.items() if name == system})
         if out >= settings.most_out(count):
@@ -266,7 +265,7 @@ class Round:
         return [n for n, r in self.reservations.items() if n != own and r.active and host in r.hosts]
 
     def _count(self, system: str) -> int:
-        """Return the number of hosts of a system in Slurm; if that is unknown, of those with a verdict."""
+        """Return the number of a system's hosts in Slurm; if unknown, the number with a verdict."""
         if system not in self._counts:
             logs = verdict_log.read(clock=self.journal.clock)
             try:
@@ -287,7 +286,7 @@ class Round:
 
     # ------------------------------------------------------------ by hand
     def hold_by_hand(self, host: str, reason: str, system: str) -> None:
-        """Hold a host, and submit its first test; a host that we drained is resumed in the reservation.
+        """Hold a host and submit its first test; a host that we drained is resumed within the reservation.
 
         Raises BadInput if the host is held already, is in a reservation of others, or is not in the system.
         """
@@ -322,13 +321,13 @@ class Round:
 
     # ------------------------------------------------------------ actions on Slurm
     def _acts_on(self, life: QuarantineState) -> bool:
-        """Return whether the rules may do the next step of a host that is held."""
+        """Return whether the rules may do the next step of a held host."""
         return self.hold_settings.act or (life.hold is not None and life.hold.hand)
 
     def _do(self, life: QuarantineState, text: str, intent: Action, command: Callable[[], str | None]) -> None:
-        """Do an action whose intent is written. Raises Forbidden, and RunFailed with Slurm's reason.
+        """Do an action after its intent was written. Raises Forbidden, and RunFailed with Slurm's reason.
 
-        If Slurm does not answer, the action stays without an end, and the next pass asks.
+        If Slurm does not answer, the action has no end yet, and the next pass asks Slurm.
         """
         try:
             job = command() or ""
@@ -343,7 +342,7 @@ class Round:
         self.say(f"{life.host} {text}{f', job {job}' if job else ''}")
 
     def _would(self, life: QuarantineState, text: str) -> None:
-        """Print the actions that are left out because the site only observes."""
+        """Print an action that is omitted because the site only observes."""
         self.say(f"{life.host} would be {text}")
 
     def _reserve(self, life: QuarantineState, cause: Cause, *, hand: bool) -> Action:
@@ -398,7 +397,7 @@ class Round:
         self.reservations.pop(self.name(life.host), None)
 
     def _cancel(self, life: QuarantineState) -> None:
-        """Cancel the tests of a host that have not ended, because Slurm keeps a reservation that jobs use."""
+        """Cancel unfinished tests of a host, because Slurm does not delete a reservation that jobs use."""
         jobs = slurm.active_jobs([test.job for test in life.tests if not test.ended])
         if jobs is None:
             raise RunFailed("Slurm's queue (squeue) does not answer")
@@ -435,7 +434,7 @@ def _job_name(test: str) -> str:
 
 
 def _test_name(host: str, now: float) -> str:
-    """Return the name of the campaign of a test; a campaign's name is shorter than a host's may be."""
+    """Return the name of the campaign of a test, with the host's name shortened if necessary."""
     stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.localtime(now))
     if len(host) > _LONGEST_HOST:
         host = f"{host[: _LONGEST_HOST - 9]}-{hashlib.sha256(host.encode()).hexdigest()[:8]}"
@@ -443,11 +442,10 @@ def _test_name(host: str, now: float) -> str:
 
 
 def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -> tuple[str, str, float]:
-    """Return the verdict of a test of a host, the reason, and when it was measured; "" without a measurement.
+    """Return the verdict of a test, the reason, and the time of the measurement; "" without a measurement.
 
-    *name* is the test's campaign; *earlier* campaigns, which did not decide, add their repetitions. If the
-    system's references do not decide, the host is compared with the others in the campaign *source*, in which it
-    was blamed.
+    *name* is the test's campaign; *earlier* campaigns without a decision add their repetitions. If the system's
+    references do not decide, the host is compared with other hosts of the campaign *source*, which blamed it.
     """
     try:
         campaign = campaigns.find_campaign(name)
@@ -464,7 +462,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
         others = [record for records in _others(host, campaign, source) for record in records]
         if others:
             compared = _of(host, judge([*records, *others], system, missing=missing))
-            # Results that only the other hosts have are not missing here: a test may do less than they did.
+            # A test may measure less than the other hosts did, so results that only they have are not missing.
             is_good = not compared.blind and not compared.parts
             if is_good and {f.verdict for f in compared.findings} == {"pass"}:
                 return "pass", "", measured

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdicts of hosts in files: the last one of each host for shells, and the log of all of them.
+"""The verdicts of hosts in files: the last one of each host for shells, and a log of all.
 
 The last verdict is one line, ``WORD TIME HOST SYSTEM TEXT``, in a file with the name of the host. TIME is in
 seconds since 1970. TEXT has no quotes or other characters that a shell interprets.
 
-The log, ``log/HOST.jsonl`` in the same folder, has a JSON line for each measurement. A host's file has one writer
-at a time: the host's own job, or the job that collects. A lock keeps two of them apart where the file system has
-locks. Others may have written to the folder, so a line is used only if it has all values in their types, and the
-name of the file's host.
+The log, ``log/HOST.jsonl`` in the same folder, has a JSON line for each measurement. One process at a time writes
+a host's file (its own job or the collecting job), which a lock enforces if the file system has locks. Other users
+may have written to the folder, so a line is used only if all values have their types, and if it names the file's
+host.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from firsttouch.host.emulation import HOST
 from firsttouch.judge.verdict import HostVerdict, Word
 from firsttouch.records import append_log, atomic_files, file_lock
 
-#: Most characters of TEXT, and of a reason or a source.
+#: The most characters of TEXT, and of a reason or a source.
 _LONGEST = 400
-#: The end of a host's log that is read (bytes): some thousands of verdicts.
+#: How much of the end of a host's log is read (bytes): some thousands of verdicts.
 _MOST_BYTES = 1 << 20
-#: The fewest verdicts in a row by which a host stays undecided or suspect.
+#: The fewest verdicts in a row after which a host is listed as staying undecided or suspect.
 FEWEST_OPEN = 4
 
 
@@ -62,7 +62,7 @@ def publish(verdict: HostVerdict, measured: float, source: str, *files: Path) ->
         append(verdict, measured, source)
     except OSError as error:
         file = error.filename or log_folder()
-        say(f"firsttouch: {file}: {error.strerror}: the log has no line for {verdict.host}")
+        say(f"firsttouch: {file}: {error.strerror}: the verdict of {verdict.host} is not logged")
 
 
 def _check_name(verdict: HostVerdict) -> None:
@@ -75,7 +75,7 @@ def _check_name(verdict: HostVerdict) -> None:
 
 
 def shell_safe(text: str) -> str:
-    """Return *text* with an underscore in place of each character that a shell may interpret."""
+    """Return *text* with each character that a shell may interpret replaced by an underscore."""
     return re.sub(r"[^A-Za-z0-9 .,:;%/()=+_-]", "_", text)
 
 
@@ -90,7 +90,7 @@ def write(verdict: HostVerdict, measured: float, *files: Path) -> None:
     for file in files:
         if _time_in(file) <= int(measured):
             file.parent.mkdir(parents=True, exist_ok=True)
-            # Whatever stands there is replaced: to write into a FIFO would block.
+            # Anything with this name is replaced, because writing to a FIFO would block.
             with atomic_files.replace(file) as partial:
                 partial.write_text(line(verdict, measured) + "\n", encoding="utf-8")
 
@@ -109,7 +109,7 @@ def _time_in(file: Path) -> int:
 
 
 class Logged(Struct, frozen=True):
-    """A verdict of a *host* of a *system*: the *time* of the measurement (seconds since 1970), why, and by what.
+    """A verdict of a *host* of a *system*: the *time* of the measurement (seconds since 1970) and the evidence.
 
     *source* is a campaign or the files that were judged. *reason* is "" for a host that passes.
     """
@@ -128,8 +128,8 @@ _DECODER = msgspec.json.Decoder(Logged)
 def append(verdict: HostVerdict, measured: float, source: str, to: Path | None = None) -> None:
     """Append the verdict of a measurement to its host's log in the folder *to* (default: :func:`log_folder`).
 
-    A line that the log has already is not appended again, nor is the verdict of a host that was not measured
-    (*measured* is 0). Raises BadInput if *verdict* has no name of a host, OSError if the log cannot be written.
+    Nothing is appended if the log already has the line, or if the host was not measured (*measured* is 0). Raises
+    BadInput if *verdict* has no name of a host, OSError if the log cannot be written.
     """
     _check_name(verdict)
     if measured <= 0:
@@ -148,9 +148,9 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
 def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, only: str = "") -> dict[str, list[Logged]]:
     """Return the verdicts of hosts, or *only* of one, in the folder *of* (default: :func:`log_folder`), by time.
 
-    A measurement is used once: of several verdicts of one time and source, the one that was appended last decides,
-    such as the fleet's after the one of the host's own job. Foreign files and lines are left out. The result is
-    empty without such a folder.
+    Of several verdicts with one time and source, only the last one is returned, such as the fleet's after the
+    verdict of the host's own job. Foreign files and lines are left out. The result is empty if the folder does not
+    exist.
     """
     logs: dict[str, list[Logged]] = {}
     for host, lines in _ends(of or log_folder(), only):
@@ -186,15 +186,16 @@ def _logged(lines: Sequence[bytes], host: str, now: float) -> Iterator[Logged]:
 
 
 # ----------------------------------------------------------------------
-# Hosts that fail again and again
+# Hosts that fail repeatedly
 
 
 class Offender(Struct, frozen=True):
-    """A *host* of a *system* that failed again after it had passed, or that stays undecided or suspect.
+    """A *host* of a *system* that failed again after a pass, or that stays undecided or suspect.
 
-    *fails* counts the times that it began to fail, *open_verdicts* the newest verdicts in a row that are undecided
-    or suspect for the same part (0: fewer than :data:`FEWEST_OPEN`), out of all *verdicts*. *first* and *last*
-    are the verdicts that count (s since 1970). *reason* comes from the last one, *verdict* is the newest verdict.
+    *fails* is how often it began to fail; *open_verdicts* is the number of newest verdicts in a row that are
+    undecided or suspect for the same part (0: fewer than :data:`FEWEST_OPEN`), out of all *verdicts*. *first* and
+    *last* are the times of the first and last of these (s since 1970). *reason* comes from the last one; *verdict*
+    is the newest verdict.
     """
 
     host: str
@@ -211,7 +212,7 @@ class Offender(Struct, frozen=True):
 def repeat_offenders(logs: Mapping[str, Sequence[Logged]]) -> list[Offender]:
     """Return the hosts that failed, passed, and failed again, and those that stay undecided or suspect.
 
-    The most frequent are first; *logs* are by host.
+    Hosts with the most fails come first; *logs* are by host.
     """
     offenders = []
     for host, log in logs.items():

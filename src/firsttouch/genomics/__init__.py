@@ -5,15 +5,14 @@ In: an aligner (a TOML file in aligners/), an index, FASTQ files and a scenario.
 records.
 
 The path of a read: ``read_stream.ReadStream`` reads each input once. ``inputs`` opens and decompresses files,
-pipes and standard input, ``fastq`` checks the records, and the pieces end where batches of the
-aligner end. ``stream.Run`` starts the instances, ``dealing`` gives them the pieces through pipes
-or as files, and ``collecting`` takes their alignments as they come (``sam_stream`` checks
-them) and delivers them in input order under one header to a sink of ``sinks``.
+pipes and standard input, ``fastq`` checks the records, and the pieces end where batches of the aligner end.
+``stream.Run`` starts the instances, ``dealing`` gives them the pieces through pipes or as files, and
+``collecting`` reads their alignments while they are written (``sam_stream`` checks them) and delivers them in
+input order, under one header, to a sink of ``sinks``.
 
-``launch.run`` is such a run as a measurement, and ``launch.records`` makes its records. Reads whose batches
-``fastq.inspect`` has counted before (``reads.Reads``) are divided into exact shares by ``division``, or
-repeated. ``sam`` computes checksums. ``fastq``, ``read_stream`` and ``sam_stream`` import NumPy, and
-are imported where they are needed.
+``launch.run`` measures such a run, and ``launch.records`` makes its records. ``division`` divides reads whose
+batches ``fastq.inspect`` has counted (``reads.Reads``) into exact shares, or repeats them. ``sam`` computes
+checksums. ``fastq``, ``read_stream`` and ``sam_stream`` import NumPy, and are imported where they are needed.
 
 ``recognition`` separates users' commands of aligners from other commands; ``command_line.parse`` understands
 one and makes the commands of its instances.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the alignments of instances in input order while these write them, and delivers them to a target."""
+"""Collects the alignments of instances while they are written, and delivers them in input order to a target."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:  # they load NumPy, which a command in one instance does witho
     from firsttouch.genomics.read_stream import Piece
     from firsttouch.genomics.sam_stream import OrderedTail, SamTail
 
-#: Scratch space is released in multiples of this, and this far behind the sent text: a pipe may still refer to it.
+#: Scratch space is released in multiples of this, and at this distance behind the sent text, to which a pipe may
+#: still refer.
 _HOLE = 4 << 20
-#: Seconds between two looks at the scratch files: the first and the longest pause.
+#: Seconds between two reads of the scratch files: the first and the longest pause.
 _PAUSES = 0.005, 0.1
 
 
 class Target:
-    """Where the alignments go: this target counts them and keeps none."""
+    """The destination of alignments. This target only counts them."""
 
     #: Whether the parts are needed after they were sent.
     keeps_files = False
@@ -47,8 +48,8 @@ class Target:
 class InstanceOutput:
     """The SAM file of an instance, while it grows.
 
-    *repeated*: the reads are repeated, so their records are counted and have no order. The records of a program
-    whose options allow one instance only are not even counted: it may leave reads out. Both are ready at the end.
+    *repeated*: the reads are repeated, so the records are counted at the end and have no order. Records of a
+    program whose options allow one instance only are not counted, because it may omit reads.
     """
 
     def __init__(self, folder: Path, number: int, command: Command, *, repeated: bool = False) -> None:
@@ -72,7 +73,7 @@ class InstanceOutput:
         else:
             self._tail = ordered = OrderedTail(self.file, folder / f"{number}.restored.sam", command.mates)
             self._want = lambda piece: ordered.want(piece.names(step))
-        #: Alignments of pieces that are complete.
+        #: Alignments of complete pieces.
         self._ready: collections.deque[ByteRange] = collections.deque()
         self._ready_from = 0
         self._freed: dict[Path, int] = {}
@@ -111,7 +112,7 @@ class InstanceOutput:
         self.finished = ended
 
     def _check(self) -> None:
-        """Raise RunFailed if the finished file has not the records of all reads, and no others."""
+        """Raise RunFailed unless the finished file has exactly the records of all reads."""
         if self._counted and not self._counted.has_all:
             reads = f"{self._counted.primary} of {self._counted.wanted} reads"
             raise RunFailed(f"{self._aligner.name} aligned {reads}")
@@ -165,7 +166,7 @@ class Collector:
     ) -> None:
         self._outputs, self._ledger, self._target, self._stop = outputs, ledger, target, stop
         self._describe, self._clock = describe, clock
-        #: Set when all instances have ended: the scratch files grow no more.
+        #: Set when all instances have ended, so the scratch files do not grow any more.
         self.ended = threading.Event()
 
     def collect(self) -> None:
@@ -205,7 +206,7 @@ class Collector:
 
 
 class FileTarget(Target):
-    """A target that keeps the *header* and where the alignments lie, in input order."""
+    """A target that stores the *header* and the positions of the alignments, in input order."""
 
     keeps_files = True
 
@@ -223,7 +224,7 @@ class FileTarget(Target):
 
 
 class SinkTarget(Target):
-    """A target that writes into a sink; a reader that stops reading does not keep a run from being stopped."""
+    """A target that writes into a sink. The run can be stopped even if the sink's reader does not read."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -250,8 +251,8 @@ _KEEP_SIZE_PUNCH_HOLE = 3
 def _punch(file: Path, begin: int, end: int) -> None:
     """Free the disk space of the bytes *begin* to *end* - 1 of *file*, if its file system can do that.
 
-    Both are multiples of any block size: the kernel removes whole pages only, and a pipe that still refers to one
-    of them keeps its content.
+    Both are multiples of any block size, because the kernel removes whole pages only. A page to which a pipe still
+    refers keeps its content.
     """
     import ctypes  # noqa: PLC0415 - few commands need it
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Understands the command with which a user calls an aligner, and makes the command of one instance of it."""
+"""Interprets a user's command of an aligner, and makes the commands of its instances."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from firsttouch.genomics.recognition import recognized
 from firsttouch.genomics.sinks import with_indexes
 from firsttouch.records import atomic_files
 
-#: Names of the standard output.
+#: Names of standard output.
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 #: The roles of options whose values are read files.
 _INPUTS = ("single", "mates1", "mates2", "interleaved")
@@ -37,14 +37,13 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 class UserCommand(Struct, frozen=True):
     """A user's command that aligns reads.
 
-    *words* is the command, unchanged. *index* is the prefix, folder or file of the index, where the program
-    finds it; None if it is unknown. *lanes* are the inputs, each one file, or two files with mates; "-" is the
-    standard input. *interleaved*: mates follow each other in one file. *threads* is the user's number, else
-    the aligner's default. *batch*, which *aligner* has, too, is how this command divides its reads into batches.
-    *output* is the file that its SAM is for; None if it writes standard output, or writes the file itself because
-    it cannot be divided.
-    *whole* says why it must run as one instance (:meth:`unsplit`), or is empty: its reads can be divided.
-    Its *arguments* begin at word *first*.
+    *words* is the command, unchanged. *index* is the prefix, folder or file of the index, where the program finds
+    it; None if it is unknown. *lanes* are the inputs, each one file, or two files with mates; "-" is the standard
+    input. *interleaved*: mates follow each other in one file. *threads* is the user's number, else the aligner's
+    default. *batch* (also in *aligner*) is how this command divides its reads into batches. *output* is the file
+    for its SAM; None if it writes to standard output, or writes the file itself because it cannot be divided.
+    *whole* is why it must run as one instance (:meth:`unsplit`), or empty if its reads can be divided. Its
+    *arguments* begin at word *first*.
     """
 
     aligner: Aligner
@@ -61,7 +60,7 @@ class UserCommand(Struct, frozen=True):
 
     @property
     def mates(self) -> int:
-        """Reads of a record: 2 for pairs, otherwise 1."""
+        """The number of reads of a record: 2 for pairs, otherwise 1."""
         return 2 if self.interleaved or any(len(lane) == 2 for lane in self.lanes) else 1
 
     @property
@@ -76,13 +75,13 @@ class UserCommand(Struct, frozen=True):
 
     @property
     def sam_option(self) -> str:
-        """The option without which this command writes another format than SAM; empty if it writes SAM."""
+        """The option that the command needs to write SAM; empty if it does so anyway."""
         options = self._syntax.roles.get("sam", ())
         return options[0] if options and "sam" not in self.roles else ""
 
     @property
     def summary_file(self) -> Path | None:
-        """The file for the aligner's summary, which the instances of a command that is divided do not write."""
+        """The file for the aligner's summary, which instances of a divided command do not write."""
         argument = None if self.whole else self.arguments.last("summary")
         return Path(argument.values[-1]) if argument else None
 
@@ -93,7 +92,7 @@ class UserCommand(Struct, frozen=True):
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The options that concern alignments, as :func:`extended` takes them."""
+        """The options that concern alignments, in the form for :func:`with_options`."""
         kept = [a for a in self.arguments.items if a.name not in {"", "--"} and not a.role]
         return tuple(word for argument in kept for word in argument.alone(self._syntax.arity))
 
@@ -114,15 +113,14 @@ class UserCommand(Struct, frozen=True):
         return [self.argv(threads=threads, reads=reads, use=use)]
 
     def as_typed(self) -> str:
-        """Return the command as it is typed into a shell."""
+        """Return the command as typed into a shell."""
         return shlex.join(self.words)
 
     def argv(self, *, threads: int, reads: Sequence[str], use: IndexUse = OWN) -> list[str]:
         """Return the argv of one instance with *threads* threads, which reads the *reads*, one name for each pipe.
 
-        *use* says how it uses the index. Options that concern neither threads, reads, batches nor the output stay
-        as and where they are. Raises
-        ValueError if the command cannot be split, or for another number of pipes.
+        *use* is how it uses the index. Options about anything but threads, reads, batches and output stay
+        unchanged and in place. Raises ValueError if the command cannot be split, or for another number of pipes.
         """
         if self.whole or len(reads) != self.pipes:
             raise ValueError(self.whole or f"{self.pipes} pipes are needed, not {len(reads)}")
@@ -131,7 +129,7 @@ class UserCommand(Struct, frozen=True):
         replaced = self._numbers(threads) | self._other_index(use)
         for number, argument in enumerate(self.arguments.items):
             if argument.role == "interleaved" and not argument.values:
-                # A flag, which tells that the one pipe has pairs.
+                # The flag for interleaved pairs in one pipe.
                 if self.pipes == 2:
                     replaced[number] = []
             elif argument.role in {*_INPUTS, "reads", "reads2"}:
@@ -145,9 +143,9 @@ class UserCommand(Struct, frozen=True):
         return use.argv(self.aligner, self._joined(program, replaced, further), len(program))
 
     def unsplit(self, threads: int | None = None, use: IndexUse = OWN) -> list[str]:
-        """Return the argv of the command as it is, but with SAM on standard output instead of in *output*.
+        """Return the argv of the unchanged command, but with SAM on standard output instead of in *output*.
 
-        With *threads* in place of the user's number, the batches stay the same. *use* says how it uses the index.
+        *threads* replaces the user's number; the batches stay the same. *use* is how it uses the index.
         """
         replaced = self._other_index(use)
         further: list[str] = []
@@ -174,11 +172,11 @@ class UserCommand(Struct, frozen=True):
 
     def files(self) -> list[Path]:
         """Return every file that the command may read: the program, the index, and files that its words name."""
-        # The command is run without the words that name its output.
+        # Words that name its output are excluded, because the command runs without them.
         return self._read_files([] if self.output is None else self._outputs())
 
     def written_files(self) -> list[Path]:
-        """Return the files that the program itself writes, for its options and as its output."""
+        """Return the files that the program itself writes: its output and those of its options."""
         outputs = [
             value for a in self._outputs() for value in a.values[-1:] if self.output is None and value != "-"
         ]
@@ -245,7 +243,7 @@ class UserCommand(Struct, frozen=True):
         }
 
     def _absent(self, threads: int) -> list[str]:
-        """Return options for threads and batches where the user gave none."""
+        """Return the options for threads and batches that the user did not give."""
         options = self._syntax.roles
         absent = [role for role in self._values(threads) if role in options and role not in self.roles]
         return [word for role in absent for word in (options[role][0], str(self._values(threads)[role]))]
@@ -263,11 +261,11 @@ class UserCommand(Struct, frozen=True):
                     argv += replaced[number] if number in replaced else argument.alone(self._syntax.arity)
             else:
                 argv += self.words[start:end]
-        # Options follow the operands of a program with words as options, and precede "--" of one with getopt.
+        # Further options follow the operands if options are words, and precede "--" if the program uses getopt.
         return [*program, *argv, *further] if self._syntax.single_words else [*program, *further, *argv]
 
     def _program(self, index: Path | None = None) -> list[str]:
-        """Return the first words, with the program that a wrapper script runs instead of the script.
+        """Return the first words, with a wrapper script replaced by the program that it runs.
 
         *index* is the prefix of a copy of the index, None for the index itself.
         """
@@ -278,7 +276,7 @@ class UserCommand(Struct, frozen=True):
         large = "large" in self.roles or (index is not None and self.aligner.is_large(index))
         name = self._syntax.program.format(size="l" if large else "s")
         file, on_path = shutil.which(script), shutil.which(name)
-        # Scripts run the program that lies in their own folder.
+        # Scripts run the program in their own folder.
         beside = Path(file).resolve().with_name(name) if file else Path(script).with_name(name)
         if "/" not in script and (not file or (on_path and Path(on_path).resolve() == beside.resolve())):
             return [name, *others]
@@ -339,7 +337,7 @@ Command = UserCommand | TemplateCommand
 
 
 def _refuse_overwriting(outputs: Iterable[Path], inputs: Sequence[Path]) -> None:
-    # One by one: a program may write several files of one name, such as /dev/null.
+    # Checked one by one, because a program may write several files of one name, such as /dev/null.
     for output in outputs:
         atomic_files.refuse_overwriting([output], with_indexes(inputs))
 
@@ -359,7 +357,7 @@ def named_files(words: Iterable[str]) -> list[Path]:
 
 
 def _paths(names: Iterable[str]) -> list[Path]:
-    """Return the *names* that can be names of files."""
+    """Return the *names* that may be names of files."""
     return [file for name in names if _can_be_file(file := Path(name))]
 
 
@@ -391,11 +389,11 @@ def parse(words: Sequence[str]) -> UserCommand:
     batch = batch.for_mates(2 if interleaved or (lanes and len(lanes[0]) == 2) else 1)
     index = _index(aligner, syntax, named[-1]) if named else None
     if reasons and ("index_made" in syntax.flags or aligner.with_reference):
-        # The program may get a FASTA file and make the index.
+        # The program may be given a FASTA file and build the index itself.
         index = index if index and all(path.is_file() for path in aligner.index_paths(index)) else None
     sam = syntax.roles.get("sam", ())
     if sam and "sam" not in arguments.roles:
-        reasons.append(f"without {sam[0]}, it does not write SAM")
+        reasons.append(f"it does not write SAM without {sam[0]}")
     output = None if reasons else _output(syntax, arguments)
     if not reasons:
         if not named:
@@ -426,7 +424,7 @@ def _syntax(aligner: Aligner) -> Syntax:
 
 
 def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
-    """Return the aligner that *words* call, with the program that they name, and the number of its words."""
+    """Return the aligner that *words* call, with the program in them, and the number of the program's words."""
     if call := recognized(words):
         aligner, length = call
         if words[0] != aligner.program and aligner.version_argv[0] == aligner.program:
@@ -454,7 +452,7 @@ _INSTEAD = {
     "batch": "use --batch-bases",
     "output": "use -o",
     "removes": "firsttouch places threads and index",
-    "large": "the files of the index say it",
+    "large": "the files of the index determine it",
     "summary": "use `firsttouch run`, which writes it",
 }
 
@@ -462,16 +460,16 @@ _INSTEAD = {
 def with_options(aligner: Aligner, words: Sequence[str]) -> Aligner:
     """Return *aligner* with the user's options *words* in its commands.
 
-    Its field *whole* says why it can then run as one instance only. Raises BadInput for words that are not options
-    and for options that firsttouch itself gives the aligner.
+    Its field *whole* is why it can then run as one instance only. Raises BadInput for words that are not options,
+    and for options that firsttouch sets.
     """
     if not words:
         return aligner
     syntax = aligner.command
     if syntax is None or syntax.refused:
         why = "runs several programs" if syntax else f"has no table [command] in {aligner.name}.toml"
-        raise BadInput(f"options behind --: {aligner.name} {why}, so its own options cannot be told apart")
-    # The index, a word that must come first, is not among the options.
+        raise BadInput(f"options behind --: {aligner.name} {why}, so its options cannot be recognized")
+    # The index, which must be the first word, is not one of the options.
     options = replace(syntax, operands=())
     arguments = _with_roles(options, divide(options, words, 0))
     for argument in arguments.items:
@@ -498,7 +496,7 @@ def with_options(aligner: Aligner, words: Sequence[str]) -> Aligner:
 
 
 def check_own_outputs(aligner: Aligner, inputs: Sequence[Path]) -> None:
-    """Raise BadInput if the user's own options of *aligner* make it write into one of its *inputs*."""
+    """Raise BadInput if the user's options make *aligner* write into one of its *inputs*."""
     if aligner.own and aligner.command is not None:
         syntax = aligner.command
         arguments = divide(replace(syntax, operands=()), aligner.own, 0).items
@@ -508,7 +506,7 @@ def check_own_outputs(aligner: Aligner, inputs: Sequence[Path]) -> None:
 
 
 def _inserted(syntax: Syntax, template: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
-    """Return the template of a command with the words *own* behind its options, so that these decide."""
+    """Return the template of a command with the words *own* behind its options, so that *own* takes precedence."""
     at = len(template)
     if not syntax.single_words:
         items = divide(syntax, template, len(syntax.begins[0])).items
@@ -550,7 +548,7 @@ def _with_roles(syntax: Syntax, arguments: Arguments) -> Arguments:
 
 
 def _has_mates(syntax: Syntax, arguments: Arguments) -> bool:
-    """Return whether one of the options is there with which two files are mates."""
+    """Return whether an option states that two files have mates."""
     return any(shlex.join([a.name, *a.values]) in syntax.mates_with for a in arguments.items if a.name)
 
 
@@ -571,7 +569,7 @@ def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments) -> Iterator
         if argument.role == "index" and aligner.index_parts:
             for value in argument.values:
                 if not _is_pipe(value) and has_several_parts(Path(value)):
-                    yield f"{value} has several parts, for each of which all reads are read: make one part by -I"
+                    yield f"{value} has several parts, which need all reads each: build an index of one part by -I"
     names = {argument.name for argument in arguments.items}
     for reason, options in syntax.needs.items():
         if names.isdisjoint(options):
@@ -586,7 +584,7 @@ def _is_pipe(name: str) -> bool:
 
 
 def _number(text: str, *, units: bool = False) -> int | None:
-    """Return the number that *text* is, None for other text. *units*: it may end with k, m or g."""
+    """Return *text* as a number, None if it is not one. *units*: it may end with k, m or g."""
     match = re.fullmatch(r"\+?(\d{1,18}(?:\.\d+)?)([kmgKMG]?)", text)
     if not match or ((match[2] or "." in match[1]) and not units):
         return None
@@ -594,7 +592,7 @@ def _number(text: str, *, units: bool = False) -> int | None:
 
 
 def _threads(syntax: Syntax, arguments: Arguments) -> tuple[int, list[str]]:
-    """Return the number of threads, and why it is not clear."""
+    """Return the number of threads, and why it is unclear."""
     usual = len(os.sched_getaffinity(0)) if "all_threads" in syntax.flags else syntax.threads_default
     argument = arguments.last("threads")
     if argument is None:
@@ -606,7 +604,7 @@ def _threads(syntax: Syntax, arguments: Arguments) -> tuple[int, list[str]]:
 
 
 def _batch(aligner: Aligner, syntax: Syntax, threads: int, arguments: Arguments) -> tuple[BatchRule, list[str]]:
-    """Return how the command divides its reads into batches, and why that is not clear."""
+    """Return how the command divides its reads into batches, and why this is unclear."""
     if "batch" not in syntax.roles:
         return aligner.batch, []
     usual = syntax.batch_thread * threads or aligner.batch.bases
@@ -638,7 +636,7 @@ def _index(aligner: Aligner, syntax: Syntax, name: str) -> Path:
 
 
 def _lanes(syntax: Syntax, arguments: Arguments) -> tuple[tuple[tuple[str, ...], ...], bool, list[str]]:
-    """Return the lanes, whether they are interleaved, and why they cannot be divided."""
+    """Return the lanes, whether they are interleaved, and why the reads cannot be divided."""
     if arguments.unclear and arguments.roles.isdisjoint(_INPUTS):
         return (), False, []
     files_of = _typed_files if syntax.single_words else _files

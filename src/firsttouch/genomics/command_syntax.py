@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How users call an aligner: the table ``[command]`` of its TOML file, and a command's division into arguments.
+"""How users call an aligner: the table ``[command]`` of its TOML file, and the parsing of commands.
 
 The table describes the aligner's real option parser: getopt(3), GNU getopt_long(3) with its abbreviations, or
 options that are separate words (SNAP). :mod:`firsttouch.genomics.command_line` gives the arguments a meaning.
@@ -25,14 +25,14 @@ from firsttouch.errors import BadInput
 _Commands = Annotated[tuple[Words, ...], Meta(min_length=1)]
 #: Options, separated by spaces, by a reason or the template of a name.
 _Reasons = Mapping[str, Word]
-#: The kinds of an operand, a word without an option.
+#: The kinds of operands (words without an option).
 _Operand = Literal["index", "reads", "reads2", "output"]
 OPERANDS: tuple[_Operand, ...] = get_args(_Operand)
-#: The files behind a type of SNAP.
+#: The files that follow a type of SNAP.
 _Type = Literal["mates", "interleaved", "records"]
-#: The end of an option's name that says how the files that it writes are compressed.
+#: The suffix of an option's name that selects the compression of its files.
 _COMPRESSION = re.compile("-(gz|bz2|lz4|zst)$")
-#: The placeholders in the name of a file that an option makes the program write.
+#: The placeholders in names of files that an option makes the program write.
 _NAME_PARTS = ("name", "stem", "mate", "suffix", "folder", "option")
 #: The keys that hold options with a meaning.
 ROLES = (
@@ -42,7 +42,7 @@ ROLES = (
 
 
 class Pipes(FileTable, frozen=True):
-    """The words that give an instance its reads as pipes."""
+    """The words that pass reads as pipes to an instance."""
 
     single: Words
     paired: Words
@@ -107,7 +107,7 @@ class Syntax(Struct, frozen=True):
     mates_with: tuple[str, ...] = ()
 
     def length_of_call(self, words: Sequence[str]) -> int:
-        """Return how many first words of *words* call this aligner, 0 if they do not."""
+        """Return how many of the first *words* call this aligner, 0 if they do not."""
         name = [*(word.rpartition("/")[2] for word in words[:1]), *words[1:]]
         return next((len(b) for b in (*self.begins, *self.begins_paired) if name[: len(b)] == list(b)), 0)
 
@@ -125,8 +125,8 @@ class Syntax(Struct, frozen=True):
 def _filled(template: str, option: str, value: str) -> Iterator[str]:
     """Yield the names that *template* gives for an *option* and its *value*, of both mates if it has {mate}.
 
-    In the value for both mates, the user may say by % where the mate's number stands. A template with {folder} is
-    for values that are folders.
+    In a value for both mates, % may mark the place of the mate's number. A template with {folder} is for values
+    that are folders.
     """
     of_folder = "{folder}" in template
     if of_folder and not os.path.isdir(value or "."):  # noqa: PTH112 - a value need not be a path
@@ -159,7 +159,7 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
 
 
 def _templates(data: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the templates of names by option, of the options by the templates that they have."""
+    """Return the templates of names by option, from the options by template."""
     options = dict.fromkeys(option for names in data.values() for option in names.split())
     return {o: tuple(t for key, names in data.items() if o in names.split() for t in key.split()) for o in options}
 
@@ -207,14 +207,14 @@ def mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             placeholders = ", ".join(f"{{{part}}}" for part in _NAME_PARTS)
             yield "writes", f"'{template}' is not a file's name with {placeholders}"
     if "pipes" not in data:
-        yield "begins", "pipes is missing: how an instance is given its reads"
+        yield "begins", "pipes is missing, which states how an instance gets its reads"
     allowed = {"single": {"{reads}"}, "paired": {"{reads}", "{reads2}"}, "interleaved": {"{reads}"}}
     for way, words in data.get("pipes", {}).items():
         wrong = [p for word in words for p in re.findall(r"\{.*?\}", word) if p not in allowed[way]]
         if wrong or not any("{reads}" in word for word in words):
             yield "pipes", f"{way}: {wrong[0] if wrong else 'none'} is not one of {', '.join(allowed[way])}"
     if "index" not in data and "index" not in data.get("operands", ()):
-        yield "begins", "index or operands must say where the index stands"
+        yield "begins", "index or operands must state where the index is"
 
 
 # ----------------------------------------------------------------------
@@ -224,9 +224,8 @@ def mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 class Argument(Struct, frozen=True):
     """An option with its *values*, or an operand, whose *name* is empty.
 
-    It was written in the words from *start* to *end* of the command, which it shares with others in a cluster of
-    short options. *unknown*: the option is not in the table. *role* is one of ROLES or OPERANDS, "extra" for a
-    word too many, or empty.
+    It spans the words *start* to *end* of the command, which a cluster of short options shares. *unknown*: the
+    option is not in the table. *role* is one of ROLES or OPERANDS, "extra" for an extra operand, or empty.
     """
 
     name: str
@@ -237,14 +236,14 @@ class Argument(Struct, frozen=True):
     role: str = ""
 
     def alone(self, arity: Mapping[str, int | None]) -> list[str]:
-        """Return the words that give this argument outside of a cluster."""
+        """Return the words of this argument outside of a cluster."""
         if self.name and self.values and arity.get(self.name, 1) is None:
             return [self.name + ("=" if self.name.startswith("--") else "") + self.values[0]]
         return [word for word in (self.name, *self.values) if word]
 
 
 class Arguments(Struct, frozen=True):
-    """The arguments of a command. *unclear*: which words are operands is unknown, because an option is."""
+    """The arguments of a command. *unclear*: an unknown option makes it unclear which words are operands."""
 
     items: tuple[Argument, ...]
     unclear: bool = False
@@ -267,7 +266,7 @@ class Arguments(Struct, frozen=True):
 def divide(syntax: Syntax, words: Sequence[str], first: int, *, paired: bool = False) -> Arguments:
     """Divide *words* from number *first* on into arguments; raises BadInput for an option without its value.
 
-    *paired*: a file name without a type stands for the first of two (SNAP).
+    *paired*: a file name without a type is the first of two (SNAP).
     """
     if syntax.single_words:
         items = list(_single_words(syntax, words, first, paired))
@@ -347,7 +346,7 @@ def _cluster(syntax: Syntax, words: Sequence[str], at: int) -> Iterator[Argument
 
 
 def _further(syntax: Syntax, name: str, words: Sequence[str], at: int) -> tuple[str, ...]:
-    """Return the further values of an option that takes several words (Perl's Getopt::Long)."""
+    """Return the further values of an option with several values (Perl's Getopt::Long)."""
     if "several" not in syntax.flags or not syntax.has_role(name, "single", "mates1", "mates2", "interleaved"):
         return ()
     end = at

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deals the reads of a stream to instances: whole batches in turn, through bounded queues, into their pipes."""
+"""Deals the reads of a stream to instances: whole batches in turn, through bounded queues into their pipes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ from firsttouch.units import format_bytes
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
     from firsttouch.genomics.read_stream import GivenFiles, Piece, ReadStream
 
-#: A pipe's queue holds about this much. An aligner that reads one mate further than the other gets more of it.
+#: The usual size of a pipe's queue. It may grow if an aligner reads one mate further than the other.
 _QUEUE_BYTES = 4 << 20
-#: So much more, in memory, is the most.
+#: The largest growth, in memory.
 _MOST_AHEAD_BYTES = 2 << 30
-#: The dealer waits while this much lies in scratch files, or this part of the free space, and the target
-#: takes no more.
+#: The dealer waits while scratch files hold this much, or this part of the free space, and the target is blocked.
 _BACKLOG_BYTES, _BACKLOG_SHARE = 4 << 30, 0.25
 
 
-#: Pieces that are read ahead.
+#: The number of pieces that are read ahead.
 _AHEAD = 8
 
 
 @contextlib.contextmanager
 def read_pieces(reads: ReadStream | GivenFiles, pus: Collection[int] = ()) -> Iterator[Iterator[Piece]]:
-    """Yield the pieces of *reads*, which one thread reads from the first to the last: its children end with it.
+    """Yield the pieces of *reads*, all read by one thread, because its children end with it.
 
     It runs on *pus* (empty: on any).
     """
@@ -77,14 +76,14 @@ def read_pieces(reads: ReadStream | GivenFiles, pus: Collection[int] = ()) -> It
 
 
 class Ledger:
-    """The instances that got the pieces, in input order; their alignments wait in *scratch* for the collector."""
+    """Records in input order which instance got each piece; alignments wait in *scratch* for the collector."""
 
     def __init__(self, scratch: Path) -> None:
         self._changed = threading.Condition()
         self._pieces: collections.deque[int] = collections.deque()
         self.fed: set[int] = set()
         self.dealt_all = self._stopped = False
-        #: Bytes in scratch files while the target takes no more, else 0.
+        #: Bytes in scratch files while the target is blocked, else 0.
         self._backlog = 0
         self._most_backlog = min(_BACKLOG_BYTES, int(_BACKLOG_SHARE * shutil.disk_usage(scratch).free))
 
@@ -96,7 +95,7 @@ class Ledger:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """State that no further piece comes."""
+        """Announce that no further piece follows."""
         with self._changed:
             self.dealt_all = True
             self._changed.notify_all()
@@ -117,7 +116,7 @@ class Ledger:
             return self._pieces.popleft() if self._pieces else None
 
     def set_backlog(self, size: int) -> None:
-        """State the bytes that wait in scratch files for the target, 0 if the target waits."""
+        """Set the number of bytes that wait in scratch files for the target, 0 if the target waits."""
         with self._changed:
             self._backlog = size
             self._changed.notify_all()
@@ -130,7 +129,7 @@ class Ledger:
 
 
 class Feed:
-    """Queues and writers of the pipes of one instance (one, or one for each mate); *pus* are the writers' PUs."""
+    """Queues and writers of an instance's pipes (one, or one per mate); *pus* are the writers' PUs."""
 
     def __init__(self, fds: Sequence[int], stop: StopRequest, pus: Collection[int] = ()) -> None:
         self._changed = threading.Condition()
@@ -139,7 +138,7 @@ class Feed:
         self._gone = [False] * len(fds)
         self._closed = False
         self._stop = stop
-        #: When the program began to read (monotonic clock); None if that was not visible.
+        #: When the program began to read (monotonic clock); None if this could not be observed.
         self.reading_since: float | None = None
         self._fds = list(fds)
         self._threads = [
@@ -154,7 +153,7 @@ class Feed:
 
     @property
     def is_left(self) -> bool:
-        """Whether the program does not read all that it is given."""
+        """Whether the program stopped reading before the end."""
         return any(self._gone)
 
     def put(self, data: Sequence[bytes | memoryview]) -> None:
@@ -170,7 +169,7 @@ class Feed:
             if max(self._sizes) > _MOST_AHEAD_BYTES:
                 ahead = format_bytes(max(self._sizes) - min(self._sizes))
                 raise RunFailed(
-                    f"an instance reads one file of mates {ahead} further than the other: it cannot be fed"
+                    f"an instance reads one file of mates {ahead} further than the other, so it cannot be fed"
                 )
             for number, block in enumerate(data):
                 if not self._gone[number]:
@@ -224,9 +223,9 @@ class Feed:
 
 
 class InstanceFiles:
-    """The *files* that one instance reads in place of pipes; :meth:`put` writes the pieces that it is given.
+    """The *files* that one instance reads instead of pipes; :meth:`put` writes its pieces.
 
-    *are_given*: the files are the user's, and must not be written.
+    *are_given*: the files belong to the user and must not be written.
     """
 
     def __init__(self, files: Sequence[Path], *, are_given: bool = False) -> None:
@@ -257,7 +256,7 @@ class Dealer:
     ) -> None:
         """Prepare to deal *pieces* to *feeds*, one for each instance.
 
-        *expect* are called with each piece before the instance can write its alignments.
+        The functions *expect* are called with each piece before the instance can write its alignments.
         """
         self._pieces, self._feeds, self._expect, self._ledger = pieces, feeds, expect, ledger
 
@@ -268,7 +267,7 @@ class Dealer:
             if begins and not piece.is_remainder:
                 instance = (instance + 1) % len(self._feeds)
             self._ledger.wait_for_room()
-            # The length of an output must be known before it can be written.
+            # The output must be told what to expect before it can be written.
             self._expect[instance](piece)
             self._ledger.add(instance)
             self._feeds[instance].put(piece.data)

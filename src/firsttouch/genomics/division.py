@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides checked reads among instances: shares as equal as whole batches allow, dealt in parts, in turn.
+"""Divides checked reads into shares for instances, as equal as whole batches allow, dealt in parts in turn.
 
 A reader of the input gives the parts of a :class:`Division` to the instances one after the other, so all of them
 have reads from the beginning, and each file is read once.
@@ -50,7 +50,7 @@ class InputPart(Struct, frozen=True):
 
 
 def least_bytes(rule: BatchRule) -> int:
-    """Return the least bytes of text of all mates in a part of FASTQ reads: a base has a byte, and its quality."""
+    """Return the least bytes of text of all mates in a part of FASTQ reads: a base and its quality take two."""
     return max(min(SMALLEST_PART_BYTES, PART_BYTES), 2 * rule.bases, rule.text)
 
 
@@ -71,14 +71,14 @@ def static_division(reads: Reads, instances: int) -> Division:
 
 
 def repeated_division(reads: Reads, instances: int, records: int) -> Division:
-    """Give each instance *records* records, as near as whole batches allow; the reads are repeated as needed.
+    """Give each instance *records* records, as nearly as whole batches allow, repeating the reads as needed.
 
-    That keeps the reads per thread constant for any number of threads (Langmead et al. 2018, section 3.1). The
-    first record follows the last. Raises CannotHere if an instance gets no batch.
+    The reads per thread are then constant for any number of threads (Langmead et al. 2018, section 3.1). The first
+    record follows the last. Raises CannotHere if an instance gets no batch.
     """
     starts = reads.batches.records
     last = len(starts) - 1
-    # Marks are counted on through the repetitions of the reads.
+    # Marks are numbered continuously through the repetitions of the reads.
     marks = []
     for at in range(0, (instances + 1) * records, records):
         repetition, rest = divmod(at, reads.records)
@@ -128,7 +128,7 @@ def _differences(marks: Iterable[int]) -> list[int]:
 
 
 def _in_turn(shares: Sequence[int], rounds: int) -> Iterator[int]:
-    """Yield the sizes of the parts of *shares*: in each of about *rounds* rounds one of each share."""
+    """Yield the sizes of the parts of *shares*: one part of each share in each of about *rounds* rounds."""
     rounds = max(1, min(rounds, *shares))
     for number in range(rounds):
         for share in shares:
@@ -136,7 +136,7 @@ def _in_turn(shares: Sequence[int], rounds: int) -> Iterator[int]:
 
 
 def _records_of(reads: Reads, sizes: Iterable[int]) -> array[int]:
-    """Return the records of parts that follow each other and have *sizes* in marks of the batch index."""
+    """Return the records of consecutive parts with *sizes* in marks of the batch index."""
     starts = reads.batches.records
     last = len(starts) - 1
     places = (

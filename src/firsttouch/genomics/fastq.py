@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks FASTQ files in one pass before any program starts, and indexes where their batches begin."""
+"""Checks FASTQ files in one pass before any program starts, and indexes the beginnings of their batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 
 #: Bytes of a block: small enough for the CPU's caches, large enough to make numpy's calls cheap.
 BLOCK = 1 << 21
-#: Room before a block for the incomplete record of the block before, and after it for vectorised look-ahead.
+#: Room before a block for the incomplete record of the previous block, and after it for vectorized look-ahead.
 HEAD, SLACK = 1 << 14, 1 << 8
 NEWLINE, RETURN = 10, 13
 
@@ -53,7 +53,7 @@ class FastqBlock:
         self.returns = False
 
     def fill(self, read: Read) -> FastqBlock:
-        """Read the next block; it has less than BLOCK bytes at the end only."""
+        """Read the next block; only the last one has less than BLOCK bytes."""
         room, size = memoryview(self._raw)[HEAD : HEAD + BLOCK], 0
         while size < BLOCK and (count := read(room[size:])):
             size += count
@@ -64,10 +64,10 @@ class FastqBlock:
         return self
 
     def reclaim(self) -> bool:
-        """Return whether only this object refers to the bytes: it can be filled again then."""
+        """Return whether only this object refers to the bytes, so that it can be reused."""
         self.data = np.empty(0, np.uint8)
         try:
-            # A bytearray refuses to change its size while anything refers to its bytes.
+            # A bytearray cannot be resized while anything refers to its bytes.
             self._raw.append(0)
             self._raw.pop()
         except BufferError:
@@ -95,7 +95,7 @@ def read_blocks(file: ReadFile, threads: int) -> Iterator[Iterator[FastqBlock]]:
         if decompressor is None:
             yield read_ahead(pool, threads, file_reads(fd))
         else:
-            stack.callback(decompressor.process.kill)  # ends the read in which a thread may wait
+            stack.callback(decompressor.process.kill)  # ends a read in which a thread may wait
             reads = itertools.repeat(lambda room: os.readv(decompressor.stream, [room]))
             yield _check_gzip(read_ahead(pool, threads, reads), decompressor)
 
@@ -123,9 +123,9 @@ def read_ahead(
 ) -> Iterator[FastqBlock]:
     """Yield the blocks that *reads* read, each with the next one; the *threads* of *pool* work ahead.
 
-    All blocks but the last have BLOCK bytes. A block is filled again when the next one is asked for, or, if
-    *lasting*, once the last reference to its bytes is gone. Reading stops at the end of the iterator: the caller
-    may close the file, whose descriptor then belongs to another file.
+    All blocks but the last have BLOCK bytes. A block is reused when the next one is requested, or, if *lasting*,
+    once nothing refers to its bytes. Reading stops with the iterator, because the caller may then close the file,
+    and its descriptor may be reused.
     """
     blocks: list[FastqBlock] = []
 
@@ -163,7 +163,7 @@ _NUMBER = re.compile(rb"(?<=.)/[0-9]\Z", re.DOTALL)
 
 
 class ReadNames:
-    """Names of reads: their bytes, followed by SLACK others, and where the lines begin (at @) and end."""
+    """Names of reads: their bytes with SLACK further ones, and where the lines begin (at @) and end."""
 
     def __init__(self, data: Bytes, starts: Ints, ends: Ints) -> None:
         self.data, self.starts, self.ends = data, starts, ends
@@ -183,7 +183,7 @@ class ReadNames:
 
 
 def first_mismatch(names_1: ReadNames, names_2: ReadNames) -> int | None:
-    """Return the number of the first names that do not belong to mates 1 and 2, or None."""
+    """Return the index of the first names that do not belong to mates 1 and 2, or None."""
     width = min(names_1.width(), names_2.width())
     rows_1, rows_2 = names_1.rows(width), names_2.rows(width)
     stops, differ = rows_1 <= _SPACE, rows_1 != rows_2
@@ -207,7 +207,7 @@ def first_mismatch(names_1: ReadNames, names_2: ReadNames) -> int | None:
 
 
 def same_templates(names: ReadNames) -> Bools:
-    """Return which records have the name of the one before, apart from a slash and a digit at its end (n - 1)."""
+    """Return which records have the name of the previous one, ignoring a final slash and digit (n - 1)."""
     rows = names.rows(names.width())
     end = (rows <= _SPACE).argmax(1)
     row = np.arange(len(rows))
@@ -258,7 +258,7 @@ class FastqParser:
     """Parses and checks one file, as an iterator of chunks.
 
     At the end, the attributes describe the whole file: number of *records*, bytes of the *longest*, the offset
-    *end* of the last record's end, and *crlf*, *unended* and *blank* as in Layout.
+    *end* of the last record's end, and *crlf*, *unended* and *blank* as in FileLayout.
     """
 
     def __init__(self, path: Path, blocks: Iterator[FastqBlock], *, multiple_of: int = 1) -> None:
@@ -293,7 +293,7 @@ class FastqParser:
     def _undamaged(self) -> Iterator[FastqBlock]:
         """Yield the blocks; raises BadInput for damaged data.
 
-        The message names the first record that the decompressor did not print; it keeps some of the good data.
+        The message names the first record that the decompressor did not print, which may come before the damage.
         """
         try:
             yield from self._blocks
@@ -348,7 +348,7 @@ class FastqParser:
         self.blank = True
 
     def _wrong(self, rest: bytes, *, lacks_mate: bool = False) -> BadInput:
-        """Return the error in the record with which *rest* begins; *lacks_mate*: at least its mate is missing."""
+        """Return the error in the first record of *rest*; *lacks_mate*: at least its mate is missing."""
         fault = _fault([line.removesuffix(b"\r") for line in rest.split(b"\n", 4)[:4]])
         if fault is None:
             fault = ("has no mate, and the file of interleaved pairs ends" if lacks_mate else "is truncated", 1)
@@ -386,7 +386,7 @@ def _valid_bytes(data: Bytes, ends: Ints, scratch: Bytes) -> Bools:
     text, scratch = data[:size], scratch[:size]
     odd = scratch.view(np.bool_)
     good = np.ones(len(ends), np.bool_)
-    # Apart from newlines, bytes outside of ! to ~ are rare: each is judged by the line that it is in.
+    # Apart from newlines, bytes outside of ! to ~ are rare, so each is checked by its line.
     np.subtract(text, ord("!"), out=scratch)
     np.greater(scratch, ord("~") - ord("!"), out=odd)
     if np.count_nonzero(odd) > len(lines):
@@ -411,7 +411,7 @@ def _valid_bytes(data: Bytes, ends: Ints, scratch: Bytes) -> Bools:
 
 
 def _fault(lines: list[bytes]) -> tuple[str, int] | None:
-    """Return the first fault of a record and the line (1 to 4) that has it, or None."""
+    """Return the first error of a record and its line (1 to 4), or None."""
     name, bases, plus, quality = (*lines, b"", b"", b"")[:4]
     if reason := _name_fault(name):
         return reason, 1
@@ -428,7 +428,7 @@ def _fault(lines: list[bytes]) -> tuple[str, int] | None:
 
 
 def _name_fault(line: bytes) -> str:
-    """Return the fault of a name line, or an empty string."""
+    """Return the error of a name line, or an empty string."""
     if not line.startswith(b"@"):
         fasta = ": this is FASTA, FASTQ is needed" if line.startswith(b">") else ""
         return f"begins without @{fasta}" if line.strip() else _BLANK
@@ -450,14 +450,15 @@ def _shown(byte: bytes) -> str:
 
 
 # ----------------------------------------------------------------------
-# Batches. An aligner's output may depend on where its batches begin, so a part of the reads begins with a batch.
+# Batches. An aligner's output may depend on where its batches begin, so each part of the reads begins with a
+# batch.
 
 #: An index with twice the number of marks drops every second one; parts are then equal to 1/65536 of a part.
 ENOUGH_MARKS = 1 << 16
 
 
 class BatchBorders:
-    """Says where batches begin in records that come one after the other."""
+    """Finds where batches begin in consecutive records."""
 
     def __init__(self, rule: BatchRule) -> None:
         self._rule = rule
@@ -469,7 +470,7 @@ class BatchBorders:
     def starts(self, bases: Ints, text: Ints, names: ReadNames | None = None) -> Ints:
         """Add records (pairs) by their bases in all mates, their bytes of text and the *names* of mate 1.
 
-        Returns the numbers of the added records that begin a batch, and with which a part may begin.
+        Returns the indexes of the added records that begin a batch, where a part may begin.
         """
         starts = self._starts(bases, text)
         if names is None or not self._rule.names:
@@ -608,7 +609,7 @@ class Mate(Struct):
 
 
 def mates_of(parsers: Sequence[FastqParser], *, interleaved: bool) -> Iterator[list[Mate]]:
-    """Yield the records of one file, of interleaved pairs as mates 1 and 2, or equally many of the two of a pair.
+    """Yield the records of one file, of interleaved pairs as mates 1 and 2, or of the two files of a pair.
 
     Raises BadInput if one file of a pair has more.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the instances of a scenario have their index: each its own, one in the page cache, or copies in RAM.
+"""Where the instances of a scenario find their index: in their own memory, in the page cache, or in copies in RAM.
 
 :class:`IndexCopies` makes the copies that a scenario's memory option asks for, in RAM stores on the NUMA nodes of
-its instances, and says for each instance with which command it uses its copy (:class:`IndexUse`). The copies stay
-for all runs of a scenario within a block, and go with it, or with this process.
+its instances, and says for each instance with which command it uses its copy (:class:`IndexUse`). The copies serve
+all runs of a scenario within a block, and are removed at its end, or with this process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from firsttouch.scenarios.memory_options import MemoryOption
 from firsttouch.scenarios.placement import Scenario
 from firsttouch.units import format_bytes
 
-#: An index that a program has loaded takes at most this multiple of its files, plus this number of bytes.
+#: The most memory of a loaded index: this multiple of its files, plus this number of bytes.
 _LOADED, _MORE = 1.25, 8 << 20
 #: The folders that a store hides from programs that look into /dev/shm.
 _SHM = Path("/dev/shm")  # noqa: S108 - the host's own
@@ -42,8 +42,8 @@ _SHM = Path("/dev/shm")  # noqa: S108 - the host's own
 class IndexUse(Struct, frozen=True):
     """How one instance uses the index.
 
-    *prefix* belongs to its copy, None for the index itself. *maps*: the program gets the words with which it maps
-    the files. *entering* are words before its argv. The run looks for *pages* while it runs (None: no look).
+    *prefix* is the copy's, None for the index itself. *maps*: the program is told to map the files. The words
+    *entering* precede its argv. *pages* are sampled during the run (None: not sampled).
     """
 
     prefix: Path | None = None
@@ -56,7 +56,7 @@ class IndexUse(Struct, frozen=True):
         return aligner.mapping_argv(argv, first) if self.maps else [*argv]
 
     def hides(self, files: Iterable[str | Path]) -> bool:
-        """Return whether the program does not see one of *files*, as its namespace has another /dev/shm."""
+        """Return whether one of *files* is invisible to the program, whose namespace has another /dev/shm."""
         return bool(self.entering) and any(map(_in_shm, files))
 
 
@@ -74,8 +74,8 @@ class _Copy(Struct, frozen=True):
 class IndexCopies:
     """The copies of the index *prefix* for one scenario after the other, within a block.
 
-    *name* is the index as the program is given it, if that differs from the prefix. Entering the block makes no
-    copy; :meth:`uses` does. *say* gets progress messages. *seconds* is the time that the present copies took.
+    *name* is the index in the program's argv, if it differs from the prefix. :meth:`uses` makes the copies, not
+    entering the block. *say* gets progress messages. *seconds* is the time that the present copies took.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class IndexCopies:
         self._drop()
 
     def uses(self, scenario: Scenario) -> list[IndexUse]:
-        """Return how each instance of *scenario* uses the index, and make the copies that are lacking.
+        """Return how each instance of *scenario* uses the index, and make the missing copies.
 
-        Copies of another scenario go first. Raises CannotHere if there is no memory for the copies or no RAM store
-        here, and BadInput for an index that is absent or changes.
+        Copies of another scenario are removed first. Raises CannotHere without memory for the copies or without
+        RAM stores, and BadInput for an index that is absent or changes.
         """
         index = memory_options.of_kind(scenario.options, "index")
         if index is None or index.copies == "own":
@@ -171,7 +171,7 @@ class IndexCopies:
             def progress(done: int, nodes: str = nodes) -> None:
                 live(f"copy of the index on NUMA nodes {nodes}: {format_bytes(done)} of {format_bytes(total)}")
 
-            # The first copy is in memory, and the files may be on a slow disk.
+            # The first copy is in memory; the files may be on a slow disk.
             before = self._copies[0].use.prefix if self._copies else None
             try:
                 sources = sources_of(self._aligner.index_paths(before) if before else files)
@@ -219,7 +219,7 @@ def _ids(files: Sequence[Path]) -> frozenset[tuple[int, int]]:
 
 
 def _pages(index: MemoryOption, residence: Residence, files: Sequence[Path], *, must_map: bool) -> IndexPages:
-    """Return where a copy lies, as the kernel shows it, and which *files* instances map."""
+    """Return where a copy lies, as the kernel shows it, and which of *files* the instances map."""
     return IndexPages(
         index.name,
         _ids(files),

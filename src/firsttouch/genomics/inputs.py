@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of reads as pipelines have them: files, pipes and standard input, decompressed by their content."""
+"""Inputs of reads in pipelines: files, pipes and standard input, decompressed according to their content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from firsttouch.genomics.pipe_writer import (
 from firsttouch.genomics.reads import PEEK, form_of
 from firsttouch.genomics.sources import Damaged, Decompressor, gunzip
 
-#: Forms that are refused, and how they become FASTQ.
+#: Refused formats, and the programs that convert them to FASTQ.
 _REFUSED = {
     **{"BAM": "samtools fastq -n", "CRAM": "samtools fastq -n"},
     **{"zstd": "zstd -dc", "bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"},
@@ -42,7 +42,7 @@ class Input:
     """
 
     def __init__(self, path: str, stop: StopRequest, *, mate: int = 0) -> None:
-        """Open *path*; *mate* (1 or 2) is part of a pipe's label, as the name of a pipe is arbitrary."""
+        """Open *path*; *mate* (1 or 2) is part of a pipe's label, because the name of a pipe is arbitrary."""
         self.form = ""
         self._stop, self._path = stop, Path(path)
         self._stack, self._running = contextlib.ExitStack(), contextlib.ExitStack()
@@ -72,11 +72,11 @@ class Input:
             undo.pop_all()
 
     def _is_file(self) -> bool:
-        # Standard input may be a file of which another program has read the beginning.
+        # Standard input may be a file whose beginning another program has read.
         return stat.S_ISREG(self._state.st_mode) and os.lseek(self._fd, 0, os.SEEK_CUR) == 0
 
     def _first_bytes(self, read: Read) -> bytes:
-        """Return the bytes that tell the form."""
+        """Return the first bytes, which show the format."""
         room, size = memoryview(bytearray(PEEK)), 0
         try:
             while size < PEEK and (count := read(room[size:])):
@@ -137,7 +137,7 @@ class Input:
         return read
 
     def check(self, blocks: Iterator[FastqBlock]) -> Iterator[FastqBlock]:
-        """Yield *blocks*, and raise Damaged or BadInput at their end if they are not all of the input."""
+        """Yield *blocks*; at the end raise Damaged or BadInput if they are not the whole input."""
         try:
             yield from blocks
         except OSError as error:
@@ -150,7 +150,7 @@ class Input:
         self._running.close()
 
     def _check_decompressor(self, decompressor: Decompressor) -> None:
-        """Raise Damaged or BadInput if *decompressor*, which ends, did not read all of the input."""
+        """Raise Damaged or BadInput if *decompressor* ends without having read the whole input."""
         failure = decompressor.failure()
         if self._pump is not None and self._pump.error is not None:
             raise BadInput(f"cannot be read: {self._pump.error.strerror}", file=self.label)
@@ -163,7 +163,7 @@ class Input:
             return None
         if self._decompressor is None:
             return end
-        # The process reads through the same open file.
+        # The process shares the file offset.
         return os.lseek(self._fd, 0, os.SEEK_CUR)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an aligner under a scenario as a measurement: its work, one run of it, and the records of several runs.
+"""Runs an aligner under a scenario as a measurement: the work, one run, and the records of several runs.
 
 :mod:`firsttouch.genomics.stream` does the run itself. The output equals the output of a single instance: the same
 alignments, in input order, under one header.
@@ -45,12 +45,11 @@ class Work(Struct, frozen=True):
     """The input of a run: the aligner, its index (prefix) and the reads.
 
     *per_thread*: reads (pairs) for each thread, repeated if there are too few; 0: all reads are aligned once.
-    *counted*: every instance runs under perf stat. *summed*: the sums of the alignments are computed; those equal
-    to *reference* are recognized faster. *command* is the user's command that every instance runs, with its own
-    options (None: the aligner's templates).
-    *copies* are the index copies that runs share (None: each run makes its own, if its scenario asks for them).
+    *counted*: every instance runs under perf stat. *summed*: checksums of the alignments are computed, faster if
+    they equal *reference*. *command* is the user's command, which every instance runs (None: the aligner's
+    templates). *copies* are index copies that runs share (None: each run makes the copies of its scenario).
     *index_cache* is the state of the page cache before each run, one of :data:`index_cache.STATES` (empty: not
-    looked at).
+    checked).
     """
 
     aligner: Aligner
@@ -73,13 +72,13 @@ class Work(Struct, frozen=True):
         )
 
     def with_copies(self) -> Work:
-        """Return this work with copies of the index, which the caller holds as a context (:attr:`copies`)."""
+        """Return this work with copies of the index (:attr:`copies`), which the caller enters as a context."""
         name = self.command.index_name if self.command else ""
         return replace(self, copies=IndexCopies(self.aligner, self.index, name=name, say=say))
 
 
 class Alignments(Struct, frozen=True):
-    """The contents of an output: primary records, how many of them are mapped, and checksums if requested."""
+    """The content of an output: the number of primary and of mapped records, and checksums if requested."""
 
     primary: int
     mapped: int
@@ -95,9 +94,8 @@ class ScenarioRun(stream.StreamResult, frozen=True):
     """One run of a scenario; *seconds* are the times of its programs.
 
     *sums* are the checksums if requested. *counts* are sums over all instances by perf event, if counted.
-    *index_cache* is the page cache before the run (None: not looked at). *copying* are the seconds that the copies
-    of the index took, which no other time includes (0: no copies). *launcher_seconds* is the CPU time of this
-    process.
+    *index_cache* is the page cache before the run (None: not checked). *copying* is the time of copying the index
+    (s), which no other time includes (0: no copies). *launcher_seconds* is the CPU time of this process.
     """
 
     sums: sam.Checksums | None = None
@@ -128,7 +126,7 @@ def prepare(
     """Check the aligner, its index and the reads before a run; raises BadInput or Missing.
 
     *batch_bases* replaces the aligner's own batch size, if the aligner has one. *read_once*: the reads are checked
-    while they are aligned, and not before. *say* gets progress messages.
+    while they are aligned, not before. *say* gets progress messages.
     """
     aligner.version()
     mates = 2 if interleaved else len(files)
@@ -188,7 +186,7 @@ def run(
         pus = sorted(scenario.pus)
         sink = stack.enter_context(open_sink(output, scratch=folder, pus=pus, stop=stop)) if output else None
         final = SinkTarget(sink) if sink else Target()
-        # Checksums are computed when no program runs that they would slow down.
+        # Checksums are computed when no program is running, because they would slow it down.
         held = FileTarget() if work.summed else None
         note = _note(work, scenario, output)
         reads = _open_reads(work, scenario, uses)
@@ -259,7 +257,7 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
 
 
 def _reads_itself(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> bool:
-    """Return whether a single instance reads checked files itself, as the program does in everyday use."""
+    """Return whether a single instance reads checked files itself, as in everyday use."""
     if scenario.instances > 1 or work.per_thread or work.command or not work.reads.as_is:
         return False
     return not work.programs.on_stdin and not uses[0].hides(work.reads.files)
@@ -306,7 +304,7 @@ def records(
         return [_throughput(work, record, results)]
     if not work.counted:
         return [record]
-    # A counted run takes longer, so its time is not one of the scenarios' times.
+    # A counted run takes longer, so its time is excluded from the scenario's times.
     record = replace(record, check="counters")
     return [record, *_counts(record, results)]
 
@@ -367,7 +365,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[ScenarioRun], datas
 
 
 def _cache_parameters(results: Sequence[ScenarioRun]) -> dict[str, Any]:
-    """Return the state of the page cache, unless it is as-is, and the bytes of the index in it before each run."""
+    """Return the page cache's state, unless it is as-is, and the cached bytes of the index before each run."""
     caches = [r.index_cache for r in results if r.index_cache]
     if not caches:
         return {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merges the standard error of an aligner's instances into the text that one program would print for the run.
+"""Merges the standard error of an aligner's instances into the text that a single instance would print.
 
-The table ``[summary]`` of an aligner's TOML file has the lines of its summary as templates. Counts add up, and
-percentages are computed from them again. A summary is recognized only if its own counts give its own text.
+The table ``[summary]`` of an aligner's TOML file has the lines of its summary as templates. Counts are added, and
+percentages are computed from the sums. A summary is recognized only if its counts reproduce its text.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from firsttouch.execution.child_process import end_of_log
 #: A count, {reads} or with commas {reads:,}, or a percentage, {aligned%reads} or {2*pairs+single%2*paired+reads}.
 _FIELD = re.compile(r"\{([a-z0-9_*+]+)(?:%([a-z0-9_*+]+))?(:,)?\}")
 _TERM = re.compile(r"(?:(\d+)\*)?([a-z][a-z0-9_]*)")
-#: The separators of a line's forms.
+#: The separator of a line's forms.
 _OR = " || "
-#: The most different lines that are compared with the lines of other instances.
+#: The most distinct lines that are compared with lines of other instances.
 _MOST_COMPARED = 10_000
 
 Values = Mapping[str, Decimal]
@@ -53,7 +53,7 @@ class _Field(Struct, frozen=True):
 
 
 class _Form(Struct, frozen=True):
-    """One form of a line: its *template*, the regular *expression* of it, and its *fields* in order."""
+    """One form of a line: its *template*, the regular *expression* for it, and its *fields* in order."""
 
     template: str
     expression: re.Pattern[str]
@@ -84,7 +84,7 @@ class _Form(Struct, frozen=True):
 
 
 def _spaced(text: str, moved: int) -> str:
-    """Return *text* with a first gap of several spaces that is *moved* characters smaller, or larger."""
+    """Return *text* with its first gap of several spaces reduced by *moved* characters."""
     return re.sub(" {2,}", lambda gap: " " * max(1, len(gap[0]) - moved), text, count=1)
 
 
@@ -131,7 +131,7 @@ def summary(table: SummaryTable) -> AlignerSummary:
 
 
 def mistake(table: SummaryTable) -> tuple[str, str] | None:
-    """Return the key and the reason of a value that has the right types but cannot work."""
+    """Return key and reason of a value of the right type that cannot work."""
     try:
         summary(table)
     except ValueError as error:
@@ -181,13 +181,13 @@ class _InstanceSummary(Struct):
 
 
 def _read(block: Sequence[str], description: AlignerSummary) -> _InstanceSummary | None:
-    """Return the summary that the lines *block* are; None if they are not a complete one of a known layout."""
+    """Return the summary in the lines *block*; None if they are not a complete summary of a known layout."""
     for layout, lines in enumerate(description.layouts):
         summary = _InstanceSummary(layout, {}, {})
         number = -1
         for text in block:
             number = _take(text, lines, number + 1, summary)
-        # Another version may count something else under these names: the counts must give the text.
+        # Another version may count something else under these names, so the counts must reproduce the text.
         if number == len(lines) - 1 and _written([summary], summary.values, lines) == list(block):
             return summary
     return None
@@ -217,7 +217,7 @@ def _written(summaries: Sequence[_InstanceSummary], values: Values, lines: Seque
             if (number, form) in summary.lines
         }
         if printed:
-            # A form that lacks a count is for instances in which that is 0.
+            # A form without a count is for instances where this count is 0.
             counts = {name for form in forms for name in form.counts if values.get(name)}
             candidates = [form for form in (*sorted(printed), *range(len(forms))) if counts <= forms[form].counts]
             form = candidates[0] if candidates else len(forms) - 1
@@ -230,9 +230,9 @@ def _written(summaries: Sequence[_InstanceSummary], values: Values, lines: Seque
 
 
 class _Log(Struct):
-    """The log *file* of instance *number*: its *summary*, and how often it has each of its first different lines.
+    """The log *file* of instance *number*: its *summary*, and how often each of its first distinct lines occurs.
 
-    *is_unclear*: it has lines of a summary that is not complete, of another version, or not the only one.
+    *is_unclear*: it has lines of an incomplete summary, of another version's, or of several summaries.
     """
 
     number: int
@@ -258,7 +258,7 @@ class _Log(Struct):
         return log
 
     def parts(self, description: AlignerSummary) -> Iterator[tuple[str, str]]:
-        """Yield each line, and whether it is of the "summary", about this instance only ("apart"), or "common"."""
+        """Yield each line with its kind: "summary", about this instance only ("apart"), or "common"."""
         kind = ""
         with self.file.open(encoding="utf-8", errors="replace", newline="\n") as stream:
             for line in stream:
@@ -269,7 +269,7 @@ class _Log(Struct):
                 yield text, kind
 
     def _end(self, block: Sequence[str], description: AlignerSummary) -> None:
-        """Read the summary of which all lines are in *block*, if there are any."""
+        """Read the summary whose lines are in *block*, if there are any."""
         if block:
             summary = _read(block, description)
             self.is_unclear = self.is_unclear or summary is None or self.summary is not None
@@ -277,7 +277,7 @@ class _Log(Struct):
 
 
 class Messages:
-    """The messages of the *instances* of an aligner, which are given to *write* in the order of the instances.
+    """Passes the messages of an aligner's *instances* to *write*, in the order of the instances.
 
     A line that several instances print is written once, and a line about one instance with its number. The
     messages of a single instance are written as they are.
@@ -287,7 +287,7 @@ class Messages:
         self._description, self._write = description, write
         self.is_joined = instances > 1
         self._summaries: list[_InstanceSummary] = []
-        #: Whether there may be a summary that is not understood, or not one of every instance.
+        #: Whether a summary may not have been understood, or not every instance has one.
         self.is_unclear = False
 
     def add(self, files: Mapping[int, Path], *, failed: bool) -> None:
@@ -313,10 +313,10 @@ class Messages:
         self.is_unclear = is_unclear or len({summary.layout for summary in summaries}) > 1
 
     def _join(self, logs: Sequence[_Log], *, only_equal: bool) -> bool:
-        """Write all lines of *logs*, each as often as the instance that has it most often; without the summaries.
+        """Write all lines of *logs* except summaries, each as often as in the instance that has it most often.
 
-        *only_equal*: lines that not all instances have are left out, since they may be the summary of another
-        version. Return whether there were any.
+        *only_equal* omits lines that not all instances have, which may be the summary of another version. Return
+        whether any were omitted.
         """
         written = collections.Counter[str]()
         equal = logs[0].lines.copy() if logs else written

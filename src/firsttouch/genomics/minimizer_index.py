@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks into an index file of minimap2, which has one part or several."""
+"""Reads from an index file of minimap2 whether it has several parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 import struct
 from pathlib import Path
 
-#: The beginning of each part, and the flag of one that has no sequences (minimap2, index.c, mm_idx_dump).
+#: The magic number of a part, and the flag of a part without sequences (minimap2, index.c, mm_idx_dump).
 _MAGIC, _NO_SEQUENCES = b"MMI\x02", 2
 _HEAD = struct.Struct("<4x5I")  # w, k, bits of the buckets' numbers, sequences, flags
 _NUMBER = struct.Struct("<I")

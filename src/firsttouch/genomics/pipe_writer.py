@@ -12,7 +12,7 @@ import time
 
 #: Capacity of a pipe: a larger pipe needs fewer context switches. This is the kernel's default limit for users.
 PIPE_BYTES = 1 << 20
-#: The kernel or the file system cannot splice.
+#: Errors if the kernel or the file system cannot splice.
 CANNOT_SPLICE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
@@ -75,9 +75,9 @@ def splice(source: int, target: int, offset: int | None, size: int, stop: StopRe
 class PipeWriter:
     """Writes into the pipe *fd*, and closes it at the end. A wait ends with Stopped when *stop* is set.
 
-    *reading_since* is when the reader began to read (monotonic clock). A program loads its index before it reads:
-    until the pipe has been full once, its capacity is one page, which makes the first read visible. It stays None
-    if all data fit into that page.
+    *reading_since* is when the reader began to read (monotonic clock). A program loads its index before it reads.
+    Until the pipe has been full once, its capacity is one page, which makes the first read visible;
+    *reading_since* stays None if all data fit into that page.
     """
 
     def __init__(self, fd: int, stop: StopRequest) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads each input once, in turn: checks the records, and cuts them where parts for the instances end."""
+"""Reads each input once, in turn; checks the records, and cuts them into parts for the instances."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from firsttouch.genomics.inputs import Input
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import BatchRule, Reads, template_name
 
-#: With small inputs, an instance gets about this many parts: it bounds how much the shares of instances differ.
+#: The approximate number of parts per instance for small inputs, which bounds how unequal the shares are.
 PARTS_EACH = 16
 
 
 class Piece(Struct, frozen=True):
-    """Records (pairs) that follow each other, of one part: a part is one or more whole batches.
+    """Consecutive records (pairs) of a part, which is one or more whole batches.
 
     *part* is the number of the part (from 0). *data* is the text for each pipe, with LF for each CR LF: one text
     (single or interleaved), or one for each mate. *bases* is the sum over all mates. *last*: it ends the part.
-    *empty_mates* are the records whose last mate has no bases. *is_remainder*: it is the last part, so small
-    that the instance of the part before gets it, too.
+    *empty_mates* are the records whose last mate has no bases. *is_remainder*: it is a last part so small that the
+    instance of the previous part gets it, too.
 
-    A text is a view of memory that is used again once its last reference is gone: no copy is needed.
+    A text is a view of memory that is reused once nothing refers to it, so no copy is needed.
     """
 
     part: int
@@ -55,7 +55,7 @@ class Piece(Struct, frozen=True):
     is_remainder: bool = False
 
     def names(self, step: int) -> Iterable[bytes]:
-        """Return the names of the templates, if the first text has *step* records for each."""
+        """Return the names of the templates, if the first text has *step* records per template."""
         lines = bytes(self.data[0]).split(b"\n")
         return [template_name(head[1:].split(None, 1)[0]) for head in lines[: -1 : 4 * step]]
 
@@ -73,9 +73,9 @@ class _WholeFiles(Piece, frozen=True):
 
 
 class InputProgress(Struct, frozen=True):
-    """How far the inputs were read: records (pairs), bases, and the fraction of their bytes (None: unknown).
+    """The progress of reading: records (pairs), bases, and the fraction of the inputs' bytes (None: unknown).
 
-    *batches* began in these records, unless these are divided by a :class:`Division`.
+    *batches* is the number that began in these records, unless a :class:`Division` divides them.
     """
 
     records: int = 0
@@ -85,10 +85,10 @@ class InputProgress(Struct, frozen=True):
 
 
 class GivenFiles:
-    """Checked reads whose *files* one program reads itself, as it does in everyday use."""
+    """Checked reads whose *files* one program reads itself, as in everyday use."""
 
     def __init__(self, reads: Reads) -> None:
-        """Take *reads*, which any program can read as they are."""
+        """Create the stream of *reads*, which any program can read directly."""
         self.files, self._reads = reads.files, reads
         self.rule = reads.batches.rule
         self.progress = InputProgress(reads.records, reads.bases)
@@ -98,17 +98,17 @@ class GivenFiles:
         yield _WholeFiles(0, (), reads.records, reads.bases, True, reads.empty_mates, files=reads.files)
 
     def close(self) -> None:
-        """Start without an open file."""
+        """Do nothing, because no file is open."""
 
     def stop(self) -> None:
-        """Return at once: no thread runs."""
+        """Do nothing, because no thread runs."""
 
 
 class ReadStream:
     """The reads of *lanes*, one after the other, as an iterator of pieces (and a context manager).
 
-    Other threads read ahead, and child processes decompress. The thread that iterates checks the records;
-    let others write. It must live as long as the iteration (the kernel ends the child processes with it).
+    Other threads read ahead, and child processes decompress. The iterating thread checks the records, so other
+    threads should write. It must outlive the iteration, because the kernel ends the child processes with it.
     """
 
     #: The files that programs read themselves: none.
@@ -131,11 +131,10 @@ class ReadStream:
 
         *interleaved*: an input has both mates of each pair. *rule* says when the aligner's batches end; they are
         counted through all lanes. A part has whole batches with at least *least_part_bytes* bytes of text of all
-        mates. For some *instances* a part may have less, down to *smallest_part_bytes*, so that each instance gets
-        several: of the files, or, if their size is unknown, of the text that was read before.
-        *merged*: both mates go interleaved through one pipe, else each through its own.
-        *any_names*: the names of mates may differ.
-        *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
+        mates. A part may be smaller, down to *smallest_part_bytes*, so that each of *instances* gets several parts
+        of the files, or, if their size is unknown, of the text so far. *merged*: both mates are interleaved in one
+        pipe; otherwise each has its own. *any_names*: the names of mates may differ. *division* says where parts
+        end, instead of *rule* and *least_part_bytes*, and how often files are read.
 
         Raises BadInput for an input that cannot be read, and for a file that is refused by its content.
         """
@@ -145,11 +144,11 @@ class ReadStream:
         self._usual, self._smallest = max(1, least_part_bytes), smallest_part_bytes
         self._shares = PARTS_EACH * instances
         self._borders = BatchBorders(rule)
-        #: The bytes of all parts before the present one.
+        #: The bytes of all previous parts.
         self._bytes = 0
         self._part = self._part_bytes = 0
         self._division, self._counts = division, iter(division.parts if division else ())
-        #: Records up to the end of a part, and up to the end of those that are used of a pass.
+        #: The last record of each part, and the last used record of a pass.
         self._part_left = self._pass_left = 0
         self._is_divided = False
         self._stop = StopRequest()
@@ -224,7 +223,7 @@ class ReadStream:
             held = piece
         if held is not None:
             size = sum(map(len, held.data))
-            # Some aligners lose reads of an input that is smaller than the amount that they read at once.
+            # Some aligners lose reads if the input is smaller than the amount that they read at once.
             yield replace(held, last=True, is_remainder=is_first and 2 * size < self._smallest)
 
     def _cut(self) -> Iterator[Piece]:
@@ -243,7 +242,7 @@ class ReadStream:
             if not self.progress.records:
                 raise BadInput("no reads", file=self._inputs[0][0].label)
         except BaseException:
-            self._stop.set()  # or a thread that waits for a pipe would be waited for
+            self._stop.set()  # otherwise the thread that waits for a pipe would never end
             raise
 
     def _lane(self, lane: Sequence[Input]) -> Iterator[Piece]:
@@ -301,7 +300,7 @@ class ReadStream:
                 self._part += 1
 
     def _batches(self, mates: Sequence[Mate], bases: Ints) -> Iterator[tuple[int, int]]:
-        """Yield the begin and the end of each stretch of a part, and (n, n) where a part ends: by text."""
+        """Yield begin and end of each piece of a part, and (n, n) where a part ends, by bytes of text."""
         text = [mate.chunk.text[mate.records] for mate in mates]
         starts = self._borders.starts(bases, text[0], mates[0].names())
         self.progress = replace(self.progress, batches=self.progress.batches + len(starts))
@@ -328,7 +327,7 @@ class ReadStream:
         return min(self._usual, max(self._smallest, total // self._shares))
 
     def _counted(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield the results of :meth:`_batches`, of *count* records, by the numbers of records of the division."""
+        """Yield the same as :meth:`_batches` for *count* records, by the division's numbers of records."""
         at, last = 0, min(count, self._pass_left)
         self._pass_left -= last
         while at < last:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checked reads: their files, how these are written, and where the aligner's batches begin."""
+"""Checked reads: their files and line endings, and where the aligner's batches begin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from firsttouch.errors import BadInput
 # ----------------------------------------------------------------------
 # Files
 
-#: How files of reads begin that are not plain text. BAM begins as gzip.
+#: The first bytes of files of reads that are not plain text. BAM begins like gzip.
 _FORMS = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -32,9 +32,9 @@ _FORMS = {
 _BAM = b"BAM\x01"
 #: The number of bytes of decompressed gzip data that identify their format.
 _BEGIN_BYTES = 1 << 9
-#: The programs that decompress other forms than gzip.
+#: The programs that decompress forms other than gzip.
 PROGRAMS = {"zstd": "zstd", "bzip2": "bzip2", "xz": "xz", "zip": "unzip"}
-#: Forms that no aligner is trusted to read itself, and bytes that tell the form.
+#: Forms that aligners are not trusted to read, and the number of bytes that show the form.
 _NOT_FOR_ALIGNERS, PEEK = {"zstd", "BAM", "CRAM"}, 1 << 12
 _ALIGN = "or use `firsttouch run`, which reads"
 
@@ -53,7 +53,7 @@ def _begin_of_gzip(head: bytes) -> bytes:
 
 
 def is_for_no_aligner(path: str) -> bool:
-    """Return whether *path* is a file of a form that no aligner is trusted to read itself."""
+    """Return whether *path* is a file of a form that aligners are not trusted to read."""
     return form_of(_head_of(path)) in _NOT_FOR_ALIGNERS
 
 
@@ -64,9 +64,9 @@ def is_fasta(path: str) -> bool:
 
 
 def _head_of(path: str) -> bytes:
-    """Return the first bytes of a file, of anything else none."""
+    """Return the first bytes of a file; none of anything else."""
     with contextlib.suppress(OSError, ValueError):
-        if Path(path).is_file():  # opening a FIFO would let its writer begin
+        if Path(path).is_file():  # opening a FIFO would start its writer
             with Path(path).open("rb") as file:
                 return file.read(PEEK)
     return b""
@@ -124,7 +124,7 @@ def _open(path: Path) -> int:
 
 
 class FileLayout(Struct, frozen=True, eq=False):
-    """How a checked file is written.
+    """The line endings and sizes of a checked file.
 
     *crlf*: a line ends with CR LF. *unended*: the last line has no newline. *blank*: blank lines follow the last
     record. *longest*: bytes of the longest record.
@@ -138,7 +138,7 @@ class FileLayout(Struct, frozen=True, eq=False):
 
     @property
     def as_is(self) -> bool:
-        """Whether every aligner can read the file itself (not all of them decompress gzip)."""
+        """Whether every aligner can read the file directly (not all of them decompress gzip)."""
         return not (self.file.gzipped or self.crlf or self.unended or self.blank)
 
 
@@ -148,15 +148,15 @@ def template_name(name: bytes) -> bytes:
 
 
 # ----------------------------------------------------------------------
-# Checked reads, and the batches that they consist of
+# Checked reads and their batches
 
 
 class BatchRule(Struct, frozen=True):
-    """When a batch ends: with the first record (pair) at which all conditions hold (0: no condition).
+    """The rule for the end of a batch: the first record (pair) at which all conditions hold (0: no condition).
 
     The batch has at least *bases* bases in all mates and *text* bytes of text of mate 1, and its number of records
-    is a multiple of *records*. *names*: records of one name that follow each other stay together, as the aligner
-    takes them for one template.
+    is a multiple of *records*. *names*: consecutive records of one name stay together, because the aligner treats
+    them as one template.
     """
 
     bases: int = 0
@@ -166,11 +166,11 @@ class BatchRule(Struct, frozen=True):
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it says where batches end: otherwise they can end anywhere."""
+        """Whether it has conditions; otherwise batches can end anywhere."""
         return bool(self.bases or self.records or self.text)
 
     def for_mates(self, mates: int) -> BatchRule:
-        """Return the rule for reads of *mates* mates: reads of one may be pairs, which no batch divides."""
+        """Return the rule for reads of *mates* mates; single reads may be pairs, which a batch must not divide."""
         return replace(self, records=2) if mates == 1 and self.names and self.bases else self
 
 
@@ -211,7 +211,7 @@ class Reads(Struct, frozen=True):
         *,
         interleaved: bool = False,
     ) -> Reads:
-        """Return reads that are checked and counted while they are aligned."""
+        """Return unchecked reads, which are checked and counted while they are aligned."""
         nothing = BatchIndex(array("q"), (), 0, 1, rule)
         return cls(tuple(files), interleaved, 0, 0, nothing, ())
 
@@ -222,7 +222,7 @@ class Reads(Struct, frozen=True):
 
     @property
     def batch_bases(self) -> int:
-        """Bases of a batch; 0: it does not depend on them."""
+        """Bases of a batch; 0 if batches do not depend on bases."""
         return self.batches.rule.bases
 
     @property
@@ -237,5 +237,5 @@ class Reads(Struct, frozen=True):
 
     @property
     def as_is(self) -> bool:
-        """Whether every aligner can read the files themselves, which are checked."""
+        """Whether every aligner can read the checked files directly."""
         return self.is_checked and not self.interleaved and all(layout.as_is for layout in self.layouts)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Separates the commands of aligners from the commands of other programs.
 
-Only files of aligners that have the name of a program of the command are parsed: most commands match none of them,
-and parsing all takes longer than the rest of a short run.
+Only aligner files that name a program of the command are parsed: most commands match none, and parsing all files
+takes longer than the rest of a short run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firsttouch.errors import BadInput
 if TYPE_CHECKING:
     from firsttouch.genomics.aligners import Aligner
 
-#: The end of a program's name that is its version, as of bwa-0.7.17.
+#: A version at the end of a program's name, as in bwa-0.7.17.
 _VERSION = re.compile(r"[-_.]v?\d[\w.-]*$")
 #: The words between the quotes of a file.
 _quoted = functools.cache(lambda file: frozenset(re.split("[\"']", documents.read_text(file))))
@@ -30,9 +30,9 @@ _BEGINNING = 8
 
 
 def recognized(words: Sequence[str]) -> tuple[Aligner, int] | None:
-    """Return the aligner that *words* call and how many words call it; None if they call none.
+    """Return the aligner that *words* call and the number of words of the call; None if they call none.
 
-    Raises BadInput for an invalid file with the name of the program, if no valid one describes the command.
+    Raises BadInput if only an invalid file names the program.
     """
     candidates, error = _with_names(words[:1])
     lengths = [(aligner.command.length_of_call(words), aligner) for aligner in candidates if aligner.command]
@@ -47,7 +47,7 @@ def recognized(words: Sequence[str]) -> tuple[Aligner, int] | None:
 def undivided_because(words: Sequence[str]) -> str:
     """Return why *words*, which call no aligner, are not divided if they run one nevertheless, or an empty string.
 
-    It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17, or is a link.
+    Another program may precede it, such as nice, or its name may have a version, such as bwa-0.7.17, or be a link.
     """
     called = os.path.realpath(shutil.which(words[0]) or words[0])
     if words[0].endswith("sh"):  # a script is one word
@@ -68,7 +68,7 @@ def undivided_because(words: Sequence[str]) -> str:
 
 
 def _with_names(words: Sequence[str]) -> tuple[list[Aligner], BadInput | None]:
-    """Return the aligners whose own table [command] may name one of *words*, and an error of other files."""
+    """Return the aligners whose table [command] may name one of *words*, and an error of another file."""
     names = {name for word in words for name in (word.rpartition("/")[2], _unversioned(word))}
     candidates: list[Aligner] = []
     error: BadInput | None = None

@@ -81,8 +81,8 @@ def describe_program(header: bytes, command: str, note: str) -> bytes:
     """Return *header* with *command* (empty: none) and *note* in its last @PG line.
 
     They replace the command line of the aligner, which names pipes that no longer exist. A header without @PG gets
-    one. Of several @HD lines only the first remains, and it comes first. All other lines stay: ID, name and
-    version of the aligner, and the user's @RG and @CO.
+    one. The first of several @HD lines becomes the first line, and the others are dropped. Everything else stays,
+    such as ID, name and version of the aligner, and the user's @RG and @CO.
     """
     lines = header.splitlines(keepends=True)
     first = [line for line in lines if line.startswith(b"@HD\t")][:1]
@@ -101,7 +101,7 @@ def describe_program(header: bytes, command: str, note: str) -> bytes:
 
 
 def write_all(out: int, data: bytes | memoryview) -> None:
-    """Write all of *data* to the file descriptor *out*, which may not block."""
+    """Write all of *data* to the file descriptor *out*, even if it is non-blocking."""
     rest = memoryview(data)
     while rest:
         try:
@@ -111,7 +111,7 @@ def write_all(out: int, data: bytes | memoryview) -> None:
 
 
 def concatenate(ranges: Iterable[ByteRange], out: int) -> None:
-    """Write *ranges* to *out*, a file or a pipe, which may be open for appending or not block."""
+    """Write *ranges* to *out*, a file or a pipe, which may be open for appending or non-blocking."""
     for file, of_file in itertools.groupby((r for r in ranges if r.start < r.end), key=lambda r: r.file):
         with file.open("rb") as stream:
             for part in of_file:
@@ -144,7 +144,7 @@ def _wait_for_room(out: int) -> None:
     poll.poll()
 
 
-#: Below this fraction of mapped reads, the index most likely belongs to another genome.
+#: With a smaller fraction of mapped reads, the index most likely belongs to another genome.
 _HARDLY_ANY = 0.01
 
 
@@ -167,7 +167,7 @@ _POSITION_TAGS = {b"XA:", b"SA:"}
 _SCORE = re.compile(rb"\tAS:i:(-?\d+)")
 _SINGLE_QUALITY = re.compile(rb"\tSM:i:(\d+)")
 _READ_BYTES = 4 << 20
-#: A block that is only hashed fits into the cache, and its memory is used again for the next one.
+#: A block that is only hashed fits into the cache, and its memory is reused for the next one.
 _HASH_BYTES = 1 << 18
 
 
@@ -175,7 +175,7 @@ class Checksums(NamedTuple):
     """Two SHA-256 of the alignments in an output.
 
     *exact* covers every alignment line in order, without the header. *common* covers what all scenarios of an
-    aligner share: the same, or only the fields that :func:`unambiguous_fields` keeps.
+    aligner have in common: everything, or only the fields of :func:`unambiguous_fields`.
     """
 
     exact: str
@@ -183,14 +183,14 @@ class Checksums(NamedTuple):
 
 
 def unambiguous_fields(lines: Iterable[bytes], mates: int, *, scores_only: bool = False) -> Iterator[bytes]:
-    """Yield the fields of each read (or pair, with 2 *mates*) that no choice among equal positions changes.
+    """Yield the fields of each read (or pair, with 2 *mates*) that do not depend on choices among equal positions.
 
     BWA-MEM chooses by a hash of the read's number in its run, and every instance counts from 0; bwa samse and
     sampe draw random numbers. A mapping quality of 0 means that another position is as good. If no primary record
-    of the template has quality 0, all its records with a quality above 0 count, except for the columns of the
-    mate and for lists of other positions (XA, SA). Otherwise the choice of one mate may have led to the choice of
-    the other, and only each mate's mapped state and the pair's total score (AS) count. *scores_only*: only these
-    count for all reads, for aligners whose choice changes qualities above 0 as well.
+    of the template has quality 0, the result has all its records with a quality above 0, without the columns of
+    the mate and lists of other positions (XA, SA). Otherwise the choice of one mate may have affected the other,
+    and the result has only each mate's mapped state and the pair's total score (AS). *scores_only* limits all
+    reads to these, for aligners whose choice also changes qualities above 0.
     """
     for records in _templates(lines, mates):
         name = records[0][1][0]
@@ -209,7 +209,7 @@ def unambiguous_fields(lines: Iterable[bytes], mates: int, *, scores_only: bool 
 
 
 def _own_fields(fields: Sequence[bytes]) -> list[bytes]:
-    """Return the fields after CIGAR that describe the record itself: not RNEXT, PNEXT, TLEN or other positions."""
+    """Return the fields after CIGAR that describe the record itself: no RNEXT, PNEXT, TLEN or other positions."""
     return [f for f in fields[6].rstrip(b"\n").split(b"\t")[3:] if f[:3] not in _POSITION_TAGS]
 
 
@@ -221,7 +221,7 @@ def _templates(lines: Iterable[bytes], mates: int) -> Iterator[list[tuple[int, l
         fields = line.split(b"\t", 6)
         flag = int(fields[1])
         of_primary = not flag & SECONDARY_OR_SUPPLEMENTARY
-        # Reads of the same name may follow each other.
+        # Consecutive reads may have the same name.
         if held and (fields[0] != held[0][1][0] or (of_primary and primary == mates)):
             yield held
             held, primary = [], 0
@@ -233,7 +233,7 @@ def _templates(lines: Iterable[bytes], mates: int) -> Iterator[list[tuple[int, l
 
 def _quality(fields: Sequence[bytes]) -> int:
     """Return the mapping quality of the read without its mate (SM) if the record states it, else the usual one."""
-    # The search alone takes as long as all else.
+    # The search alone would take as long as everything else.
     single = _SINGLE_QUALITY.search(fields[6]) if b"\tSM:i:" in fields[6] else None
     return int(single[1] if single else fields[4])
 
@@ -247,9 +247,9 @@ def checksums(
 ) -> Checksums:
     """Return the checksums of the alignments in *ranges*, in that order.
 
-    *settle* is the number of mates if *common* covers settled alignments (*scores_only* as in
-    :func:`unambiguous_fields`), and None if it covers all. Settling takes thirty times as long as hashing, and
-    is not repeated if the alignments equal the ones of *reference*.
+    *settle* is the number of mates if *common* covers only unambiguous fields (*scores_only* as in
+    :func:`unambiguous_fields`), and None if it covers all. Selecting them takes thirty times as long as hashing,
+    and is skipped if the alignments equal those of *reference*.
     """
     exact = exact_sum(ranges)
     if settle is None:

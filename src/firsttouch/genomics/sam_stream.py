@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads SAM files, also while they grow: checks every line, counts records, and locates or restores parts.
+"""Reads SAM files, even while they grow: checks every line, counts records, and locates or reorders parts.
 
 :class:`SamTail` finds where the parts of the input end in the output of one instance. :class:`OrderedTail` does so
 for an aligner whose threads write as they finish, and restores the order of the reads. Outputs are large, so numpy
@@ -45,7 +45,7 @@ _TAB, _NEWLINE, _SLASH, _ZERO = 9, 10, 47, 48
 _FLAG_DIGITS = 5
 
 
-#: The number of wanted templates whose names are compared at a time.
+#: The number of expected templates whose names are compared at a time.
 _NAMES = 1 << 12
 
 
@@ -149,7 +149,8 @@ class _GrowingSam:
         data = whole[: end - first]
         starts = np.concatenate(([0], np.flatnonzero(data == _NEWLINE) + 1))
         lines = starts[:-1]
-        # The narrowest integers are several times faster. Counts that wrap (at 256) are repeated below.
+        # The narrowest integers are several times faster. Counts that may have wrapped (at 256) are repeated
+        # below.
         tabs = np.add.reduceat((data == _TAB).view(np.uint8), lines, dtype=np.uint8)
         fields = _after_names(whole, lines)
         flags, valid = _read_numbers(whole, fields)
@@ -179,26 +180,26 @@ class SamTail(_GrowingSam):
             ...
             tail.finish()               # the rest
 
-    The ranges follow each other, the first one begins after the header, and *header* is set before the first range
-    is returned. A part ends with all secondary and supplementary records of its last read, so it is returned when
-    the next line was read. A look reads each byte once; half a line at the end waits for the next look.
+    The ranges are consecutive, the first one begins after the header, and *header* is set before the first range
+    is returned. A part includes all secondary and supplementary records of its last read, so it is returned when
+    the next line has been read. Each byte is read once; an incomplete line waits for the next call.
 
-    Bowtie 2 writes one record, which is not marked as one of a pair, for a pair whose second mate has no bases. It
-    replaces both records if such pairs are wanted.
+    For a pair whose second mate has no bases, Bowtie 2 writes one record without the flag of a pair. It replaces
+    both records if such pairs are expected.
     """
 
     def __init__(self, file: Path) -> None:
         """Open *file*, which exists."""
         super().__init__(file)
-        #: The numbers of primary records up to the end of each part that is not complete, and of those that are.
+        #: The primary records up to the end of each incomplete part, and those of complete parts.
         self._ends: deque[int] = deque()
         self._complete = self._wanted = 0
-        #: Reads whose records were read, pairs with an empty mate so far, and records that stood for such a pair.
+        #: Reads with records so far, pairs with an empty mate so far, and records that replaced such a pair.
         self._counted = self._empty = self._lone = 0
         self._begin: int | None = None
         #: The names of the last mates of the first of these parts, once the last primary record was read.
         self._last_mates: tuple[bytes, ...] = ()
-        #: The name in the last primary record of the blocks before.
+        #: The name in the last primary record of previous blocks.
         self._primary_name = b""
 
     def want(self, records: int, empty: int = 0) -> None:
@@ -323,7 +324,7 @@ class _Templates:
         self._index: dict[bytes, int] | None = None
 
     def find(self, name: bytes) -> int:
-        """Return the position of the first template of that name which was not taken, or -1."""
+        """Return the position of the first template of that name that was not taken, or -1."""
         if self._index is None:
             self._index = dict(zip(reversed(self._names), range(len(self._names) - 1, -1, -1), strict=True))
         at = self._index.get(name, -1)
@@ -332,7 +333,7 @@ class _Templates:
         return at
 
     def take(self, at: int, wanted: list[bytes], first: int) -> tuple[bytes, int]:
-        """Return text and number of the templates from *at* on that are *wanted* from *first* on, in order."""
+        """Return text and number of the templates from *at* on that match *wanted* from *first* on, in order."""
         count, step = 1, 16
         while True:
             step = min(step, len(self._names) - at - count, len(wanted) - first - count)
@@ -355,11 +356,10 @@ class OrderedTail(_GrowingSam):
     """Restores the order of the reads in a SAM file that still grows, for aligners that do not keep it.
 
     It is used as :class:`SamTail`, but :meth:`want` takes the names of a part's templates (without /1 and /2). The
-    ranges belong to another file, *restored*, which gets the header and the alignments in the order of the
-    names: mate 1 first, and the primary record before other records of a mate. The first *size* bytes of the
-    SAM file are not needed any more. Records that come early are kept in memory, which grows with the
-    distance between the program's threads. They are expected in the order of the names for some templates at a
-    time, which are then handled together.
+    ranges belong to another file, *restored*, which gets the header and the alignments in the order of the names:
+    mate 1 first, and the primary record before other records of a mate. The first *size* bytes of the SAM file are
+    no longer needed. Early records are kept in memory, which grows with the distance between the program's
+    threads. Runs of templates in the order of the names are handled together.
     """
 
     def __init__(self, file: Path, restored: Path, mates: int) -> None:
@@ -440,7 +440,7 @@ class OrderedTail(_GrowingSam):
             self._templates.append(_Templates(self._arranged(lines, numbers, primaries), names, starts.tolist()))
 
     def _arranged(self, lines: _Lines, numbers: Ints, primaries: npt.NDArray[np.bool_]) -> bytes:
-        """Return the text of *lines* with the lines of each template in their order; *numbers* count templates."""
+        """Return the text of *lines* with each template's lines in order; *numbers* has the template per line."""
         ranks = 2 * ((lines.flags & LAST_OF_PAIR) > 0) + ~primaries
         order = np.lexsort((ranks, numbers))
         if (np.diff(order) > 0).all():
@@ -449,7 +449,7 @@ class OrderedTail(_GrowingSam):
         return b"".join([lines.text[begin:end] for begin, end in zip(begins, ends, strict=True)])
 
     def _collect(self, lines: _Lines, *, ended: bool) -> None:
-        """Add *lines* one by one to their templates, the lines of which may lie apart."""
+        """Add *lines* one by one to their templates, whose lines may be scattered."""
         before, bounds = self._last_scattered, lines.starts.tolist()
         for begin, end, flag, name in zip(bounds, bounds[1:], lines.flags.tolist(), lines.names, strict=False):
             if before != name or is_primary(flag):
@@ -465,14 +465,14 @@ class OrderedTail(_GrowingSam):
             self._last = _Lines(b"".join(texts), starts, np.array(flags), [before] * len(flags))
 
     def _complete(self, name: bytes) -> None:
-        """Add the scattered template of that name if all its primary records are there."""
+        """Add the scattered template of that name once all its primary records have been read."""
         lines = self._scattered.get(name, [])
         if sum(is_primary(flag) for flag, _ in lines) == self._mates:
             text = b"".join(line for _, line in sorted(self._scattered.pop(name), key=_rank))
             self._templates.append(_Templates(text, [name], [0, len(text)]))
 
     def _write(self, ranges: list[ByteRange]) -> None:
-        """Write the templates whose turn it is, and add the parts that end with them to *ranges*."""
+        """Write the templates that are next in order, and add the parts that end with them to *ranges*."""
         if self.header is None:
             return
         if self._begin == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where SAM text goes as it comes: standard output, a file, or samtools, which makes BAM, CRAM or a sorted file.
+"""Destinations of a stream of SAM text: standard output, a file, or samtools for BAM, CRAM and sorted files.
 
 :class:`AlignOutput` states the request and refuses impossible ones; :func:`open_sink` opens it for writing.
 Files appear complete, by renaming, when the sink is finished.
@@ -34,19 +34,19 @@ from firsttouch.tools import defer_signals, require, run_tool
 
 #: The first samtools with --no-PG, --write-index, and names of indexes after ##idx##.
 _LEAST_SAMTOOLS = (1, 10)
-#: The programs get one of this many threads of the scenario, at least one.
+#: samtools gets one thread for this number of the scenario's threads, at least one.
 _THREADS_PER_OUTPUT_THREAD = 8
-#: `samtools sort` takes at most this part of the memory that is left, and at most this number of bytes per thread.
+#: `samtools sort` takes at most this part of the free memory, and at most this number of bytes per thread.
 _SORT_SHARE, _MOST_SORT_BYTES, _LEAST_SORT_BYTES = 0.25, 2 << 30, 16 << 20
 #: A BAI index covers positions below this one; longer references need a CSI index.
 _BAI_LIMIT = 1 << 29
 #: The suffixes of the indexes of FASTA, BGZF, BAM, CRAM and VCF files, and of a dictionary of sequences.
 _INDEXES = (".fai", ".gzi", ".dict", ".bai", ".csi", ".crai", ".tbi")
-#: The reason is in this number of lines of a log: samtools reports a full disk before it reports a failed close.
+#: The number of last lines of a log in messages: samtools reports a full disk before a failed close.
 _LOG_LINES = 4
 #: Poll interval in seconds for the reader of a pipe.
 _PAUSE = 0.05
-#: Seconds in which programs end after one of them has failed.
+#: Seconds to wait for programs to end after one of them has failed.
 _PATIENCE = 2.0
 
 
@@ -56,7 +56,7 @@ def default_threads(threads: int) -> int:
 
 
 class AlignOutput(Struct, frozen=True):
-    """Where the output goes: *path* None (or -) is standard output; *form* None is the form of the path's suffix.
+    """The requested output: *path* None (or -) is standard output; *form* None is the form of the path's suffix.
 
     *sort* orders by coordinate and writes the index next to a BAM or CRAM file. CRAM needs the
     FASTA file *reference*. samtools uses *threads* threads.
@@ -75,7 +75,7 @@ class AlignOutput(Struct, frozen=True):
 
     @property
     def written_form(self) -> Form:
-        """The form; raises BadInput if neither option nor suffix says it."""
+        """The form; raises BadInput if neither option nor suffix states it."""
         if self.form is not None:
             return self.form
         if self.place is None:
@@ -107,7 +107,7 @@ class AlignOutput(Struct, frozen=True):
     def check(self, *, inputs: Sequence[Path] = (), records: Path | None = None) -> None:
         """Raise BadInput or Missing if the output cannot be written, before any long work.
 
-        It must differ from the *inputs*, the reference, the indexes of both, and the file of *records*, also if it
+        It must differ from the *inputs*, the reference, the indexes of both, and the file of *records*, even if it
         is an open file. A reference without an index gets one.
         """
         form = self.written_form
@@ -128,7 +128,7 @@ class AlignOutput(Struct, frozen=True):
             _check_reference_file(self.reference)
 
     def check_reference(self, header: bytes) -> None:
-        """Raise BadInput if the reference lacks a sequence of *header*'s @SQ lines, or it has another length."""
+        """Raise BadInput if the reference lacks a sequence of *header*'s @SQ lines, or if its length differs."""
         if self.written_form != "cram" or self.reference is None:
             return
         index = Path(f"{self.reference}.fai")
@@ -248,14 +248,14 @@ def _check_reference_file(reference: Path) -> None:
         if ended.returncode:
             reason = " | ".join(ended.stderr.splitlines()[:2])
             raise BadInput(f"`samtools faidx` fails: {reason}", file=reference)
-        # The .gzi of a bgzip file comes first: an .fai without it is of no use.
+        # The .gzi of a bgzip file comes first, because an .fai is useless without it.
         for suffix in (".gzi", ".fai"):
             if (index := Path(f"{link}{suffix}")).exists():
                 index.replace(f"{reference}{suffix}")
 
 
 def _sort_bytes(memory_bytes: int | None, threads: int) -> int:
-    """Return the memory of each thread of `samtools sort`, if *memory_bytes* are left for everything."""
+    """Return the memory of each thread of `samtools sort` if *memory_bytes* are free in total."""
     amounts = [amount for amount in (memory_bytes, available_bytes()) if amount is not None]
     left = min(amounts, default=_MOST_SORT_BYTES)
     return max(_LEAST_SORT_BYTES, min(_MOST_SORT_BYTES, int(left * _SORT_SHARE) // threads))
@@ -269,8 +269,8 @@ class Sink:
     """An open output: :meth:`begin` takes the header, then :meth:`write` and :meth:`send` take alignments.
 
     After :meth:`begin`, SAM text may also be written to *fd*: a file, a pipe, or standard output, which may be
-    open for appending (sendfile(2) and splice(2) then fail with EINVAL) or not block. *cpu_seconds* is the time of
-    the programs, after :meth:`finish`. Writing raises BrokenPipeError if the reader of the output is gone.
+    non-blocking or open for appending (then sendfile(2) and splice(2) fail with EINVAL). *cpu_seconds* is the time
+    of the programs after :meth:`finish`. Writing raises BrokenPipeError if the output's reader has ended.
     """
 
     def __init__(
@@ -283,13 +283,13 @@ class Sink:
         memory_bytes: int | None,
         stop: StopRequest | None,
     ) -> None:
-        """Create the sink of :func:`open_sink`, which cleans up by *stack*; *scratch* is for temporary files."""
+        """Create the sink for :func:`open_sink`, which cleans up by *stack*; *scratch* is for temporary files."""
         self.fd = -1
         self.cpu_seconds = 0.0
         self._output, self._stack, self._scratch = output, stack, scratch
         self._program: _Program | None = None
         self._pus, self._memory_bytes, self._stop = pus, memory_bytes, stop
-        #: numactl binds to PUs that its process may use; a thread that writes may be bound to others.
+        #: The PUs for numactl, which can bind only to PUs of its process; a writing thread may have others.
         self._allowed_pus = os.sched_getaffinity(0)
         self._data: Path | None = None
         self._index: Path | None = None
@@ -299,7 +299,7 @@ class Sink:
             self._data = stack.enter_context(atomic_files.workspace(folder)) / "output"
 
     def begin(self, header: bytes) -> None:
-        """Start samtools, if need be, and write *header*; raises BadInput for the reference of other sequences."""
+        """Start samtools if needed, and write *header*; raises BadInput if the reference has other sequences."""
         output = self._output
         output.check_reference(header)
         if self._data is not None and output.is_indexed:
@@ -348,12 +348,12 @@ class Sink:
             os.utime(self._index)  # the end of the data file is written after the index
         with self._naming_the_output():
             atomic_files.sync(self._data)
-        # A signal interrupts before the first rename or after the last.
+        # Signals are deferred until after the last rename.
         with defer_signals():
             return self._publish(self._data, self._output.named)
 
     def failure(self) -> str:
-        """Return why samtools does not read any more, or an empty string."""
+        """Return why samtools has stopped reading, or an empty string."""
         if not self._program or self.fd < 0 or not _reader_is_gone(self.fd):
             return ""
         self._close()
@@ -361,7 +361,7 @@ class Sink:
         return self._reason()
 
     def _reason(self) -> str:
-        """Return how samtools failed, and the output it was writing; "" if it did not fail, or its reader left."""
+        """Return how samtools failed and its output's name; "" if it did not fail or its reader ended."""
         program = self._program
         if program is None or program.process.returncode in {None, 0, -signal.SIGPIPE}:
             return ""
@@ -424,7 +424,7 @@ class Sink:
         target, self.fd = self.fd, writing
         try:
             enlarge_pipe(source)
-            # In memory: on a full disk, the log would not say so.
+            # The log is in memory, because a full disk could not be logged on that disk.
             log = os.memfd_create(argv[1])
             self._stack.callback(os.close, log)
             process = self._stack.enter_context(child([*bound, *argv], stdin=source, stdout=target, stderr=log))
@@ -456,9 +456,9 @@ def open_sink(
     """Open *output*, which was checked; temporary files of the programs are in the folder *scratch*.
 
     The programs run on *pus* (empty: on any). *stop* ends the wait for the reader of a pipe. Sorting takes at most
-    a quarter of *memory_bytes*, and of the memory that host and cgroups have left when it begins. If the block
-    ends without :meth:`Sink.finish`, the programs are stopped and leave no files. A BrokenPipeError in the block
-    becomes RunFailed with the end of a program's log if a program has failed.
+    a quarter of *memory_bytes* and of the free memory of host and cgroups at its start. If the block ends without
+    :meth:`Sink.finish`, the programs are stopped and leave no files. A BrokenPipeError in the block becomes
+    RunFailed with the end of a program's log if a program has failed.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch, prefix="output-")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of reads: programs that decompress, and lines of checked files from any record on."""
+"""Sources of reads: decompressing programs, and lines of checked files from any record on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 20
 
 
 class Damaged(Exception):
-    """Compressed data that cannot be decompressed to their end."""
+    """Compressed data that cannot be decompressed completely."""
 
 
 class Decompressor:
@@ -76,7 +76,7 @@ def gunzip(stdin: int) -> Decompressor:
 # Lines of checked files, from any record on
 
 
-#: Where records (pairs) begin in each file, bytes of the decompressed data, and how many there are.
+#: A stretch of records (pairs): the offset in each decompressed file, and the number of records.
 Stretch = tuple[Sequence[int], int]
 
 
@@ -102,10 +102,10 @@ def mate_lines(reads: Reads, stretches: Iterable[Stretch], mate: int) -> Iterato
 
 
 def _lines(stream: IO[bytes], begin: int, records: int, mate: int | None) -> Iterator[bytes]:
-    """Yield the lines of *records* records from byte *begin* on; of pairs, only the lines of the *mate*."""
+    """Yield the lines of *records* records from byte *begin* on; for pairs, only the lines of the *mate*."""
     stream.seek(begin)
     lines: Iterator[bytes] = (line.removesuffix(b"\n").removesuffix(b"\r") + b"\n" for line in stream)
-    # A last record without bases ends before the line of its qualities if that has no end.
+    # If the last record has no bases and no final newline, its line of qualities is missing.
     lines = itertools.chain(lines, [b"\n"])
     if mate is not None:
         lines = (line for at, line in enumerate(lines) if at // 4 % 2 == mate)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aligns a stream of reads with several instances; the alignments come out in input order while the instances run.
+"""Aligns a stream of reads with several instances, and delivers the alignments in input order meanwhile.
 
 The dealer (:mod:`firsttouch.genomics.dealing`) takes parts of the reads (whole batches of the aligner) and gives
 each to one instance. A writer for each pipe feeds it; a program that reads files, or several that read one after
@@ -55,7 +55,7 @@ _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:thread-)?self)/fd/(\d+)(?!\d)")
 
 
 class Progress(Struct, frozen=True):
-    """How far a run is: reads aligned, seconds, and the part of the input that is aligned (None: unknown)."""
+    """The progress of a run: aligned reads, seconds, and the aligned part of the input (None: unknown)."""
 
     reads: int
     seconds: float
@@ -89,8 +89,8 @@ class StreamResult(Struct, frozen=True):
     """One run: *reads* in the output, *mapped* of them, and wall seconds.
 
     *steps* are the outcomes of all instances, for each program that an instance runs. *fed* are the instances that
-    got reads. *aligning* is the sum over the programs of the seconds of the slowest instance from when it began to
-    read its pipe, after it had loaded the index (of a program that reads files: from its start).
+    got reads. *aligning* is the sum over the programs of the slowest instance's seconds since it began to read its
+    pipe, after loading the index (for a program that reads files: since its start).
     """
 
     reads: int
@@ -117,7 +117,7 @@ class StreamResult(Struct, frozen=True):
 
     @property
     def unverified(self) -> str:
-        """Why a placement is unknown if none is known to be wrong, or an empty string."""
+        """Why a placement is unknown, if none is known to be wrong; else empty."""
         return "" if self._wrong() else self._unknown()
 
     @property
@@ -151,9 +151,9 @@ class StreamResult(Struct, frozen=True):
 class Run(Struct):
     """A command under a scenario, fed with *reads*; the alignments go to *target*.
 
-    *repeated*: the reads are repeated, so their alignments have no order. *feeds_all*: no instance is without
-    reads. *describe* makes the header of the output of the aligner's. *scratch* is the empty folder for the
-    instances' outputs. *uses* is how each instance uses the index. *timeout* is in seconds.
+    *repeated*: the reads are repeated, so their alignments have no order. *feeds_all*: every instance gets reads.
+    *describe* turns the aligner's header into the output's. *scratch* is the empty folder for the instances'
+    outputs. *uses* is how each instance uses the index. *timeout* is in seconds.
     """
 
     command: Command
@@ -169,13 +169,13 @@ class Run(Struct):
     timeout: float | None = None
     watching: Watching = field(default_factory=Watching)
     on_progress: Callable[[Progress], None] = lambda _: None
-    #: Gets the standard error of the instances at the end; None: it is dropped.
+    #: Gets the instances' standard error at the end; None discards it.
     messages: Messages | None = None
 
     def run(self) -> StreamResult:
         """Align all reads. Raises BadInput for the reads, ProgramFailed, or RunFailed for an incomplete output.
 
-        BrokenPipeError means that the reader of the output has ended.
+        Raises BrokenPipeError if the reader of the output has ended.
         """
         began = time.monotonic()
         with read_pieces(self.reads, self.spare_pus) as pieces:
@@ -190,7 +190,7 @@ class Run(Struct):
 
     @property
     def spare_pus(self) -> frozenset[int]:
-        """The PUs that no instance uses, on which this process works meanwhile; none if instances use all."""
+        """The PUs that no instance uses, for this process; none if instances use all."""
         return frozenset(os.sched_getaffinity(0) - self.scenario.pus)
 
 
@@ -279,7 +279,7 @@ class _Launch:
                 *earlier, last = range(len(self._argvs(inputs)[0]))
                 outcomes = [self._run_jobs(self._jobs(inputs, step, is_last=False), inputs) for step in earlier]
                 return [*outcomes, self._collected(inputs, last)]
-            with contextlib.ExitStack() as unread:  # closes the ends of pipes that no program gets
+            with contextlib.ExitStack() as unread:  # closes the ends of pipes that no program has taken
                 inputs = self._pipes(unread)
                 dealer = self._dealer(pieces, self._feeds)
                 for feed in self._feeds:
@@ -316,7 +316,7 @@ class _Launch:
         return outcomes
 
     def _ended_early(self) -> RunFailed:
-        """Return the error of programs that ended before they had read all their reads, or raise its cause."""
+        """Return the error for programs that ended before reading all their reads, or raise its cause."""
         self._run.stop.set()
         self._run.reads.stop()
         self.ledger.stop()
@@ -338,7 +338,7 @@ class _Launch:
             events=self._threads.events,
         )
         begun = [feed.reading_since for feed in self._feeds] or [None] * len(outcomes)
-        # A program that only copies the output of another one does not align.
+        # A program that only copies the output of another one is not the cause.
         words = [word for job in jobs for word in job.argv]
         if not files or any(str(file) in word for file in files for word in words):
             self.aligning += max(
@@ -434,14 +434,14 @@ class _Launch:
             self._run.on_progress(Progress(self.reads, seconds, self._fraction()))
 
     def _fraction(self) -> float | None:
-        """Return the fraction of the input that is aligned; the reads that wait in pipes and programs are not."""
+        """Return the aligned fraction of the input, without the reads that wait in pipes and programs."""
         read = self._run.reads.progress
         if read.fraction is None or not read.records:
             return None
         return read.fraction * min(1.0, self.reads / self._run.command.mates / read.records)
 
     def _end(self) -> None:
-        """Wait for all threads; after a failure they have been asked to stop."""
+        """Wait for all threads, which have been asked to stop if there was a failure."""
         self._done.set()
         if self._run.stop.is_set:
             self.ledger.stop()
@@ -454,14 +454,14 @@ class _Launch:
             output.close()
         if self._run.messages and self._feeds:
             failed = self._run.stop.is_set
-            # An instance without reads prints messages about its empty input.
+            # An instance without reads would print messages about its empty input.
             numbers = range(len(self._feeds)) if failed else sorted(self.ledger.fed)
             logs = {number: self._folder / f"{number}.log" for number in numbers}
             self._run.messages.add(logs, failed=failed)
 
 
 # ----------------------------------------------------------------------
-# The user's command as it is
+# The user's unchanged command
 
 
 def unsplit(
@@ -477,8 +477,8 @@ def unsplit(
 ) -> StreamResult:
     """Run the user's own command in one instance with this process's standard input and error.
 
-    Without a *sink* it writes to this process's standard output; no byte passes through this process. A *use* of
-    another index than the user's needs a sink.
+    Without a *sink* it writes to this process's standard output directly. A *use* of a copy of the index needs a
+    sink.
     """
     (placement,) = scenario.placements
     fewer = scenario.threads < len(placement.pus)
@@ -517,13 +517,13 @@ def unsplit(
 
 
 def _descriptors(argv: Sequence[str]) -> set[int]:
-    """Return the open descriptors that the words of *argv* name, also in lists and behind options."""
+    """Return the open descriptors that the words of *argv* name, also within lists and after options."""
     named = {int(number) for word in argv for number in _DESCRIPTOR.findall(word)}
     return {fd for fd in named if Path(f"/proc/self/fd/{fd}").exists()}
 
 
 def _relay(source: IO[bytes], sink: Sink, describe: Callable[[bytes], bytes], stop: StopRequest) -> None:
-    """Move SAM from a pipe into *sink*: the header described, the alignments as they are."""
+    """Move SAM from a pipe into *sink*, with the described header and unchanged alignments."""
     held = b""
     while True:
         stop.wait_for(source.fileno(), select.POLLIN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An aspect of a host: its results and charts, from which every form of a report is made (see render.py).
+"""An aspect of a host: its results and charts, from which all forms of a report are made (see render.py).
 
 To add an aspect, write ``aspects/NAME.py`` with the name of its check and a function ``aspect(view)``. A check
 with ``tables`` in the catalogue needs no module.
@@ -28,9 +28,9 @@ from firsttouch.units import number, percent, quantity
 
 
 class Result(Struct, frozen=True):
-    """A line of the summary: the value of a *record*, or a *text*, and what to compare it with.
+    """A line of the summary: the value of a *record*, or a *text*, and a comparison.
 
-    Only the figure of its check shows a *detail*.
+    A *detail* appears only in the figure of its check.
     """
 
     label: str
@@ -120,7 +120,7 @@ _LOOSE = 0.1
 
 
 def spread(record: Record) -> Cell:
-    """Return the spread of a record as a cell, coloured if it is large; one repetition has none."""
+    """Return the spread of a record as a cell, coloured if it is large; empty for one repetition."""
     share = record.spread
     tone = "wide" if share > WIDE else "loose" if share > _LOOSE else ""
     return Cell(share, percent, tone) if record.repetitions > 1 else Cell()
@@ -152,7 +152,7 @@ def values(record: Record) -> tuple[Entry, ...]:
 
 
 def value_table(caption: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[Entry], Record]]) -> Table:
-    """Return a table of records, each after the cells of its *labels*."""
+    """Return a table of records; each row begins with the cells of its *labels*."""
     return Table(caption, (*labels, *VALUE_HEADER), [(*cells, *values(record)) for cells, record in rows])
 
 
@@ -161,7 +161,7 @@ def value_table(caption: str, labels: Sequence[str], rows: Iterable[tuple[Sequen
 
 
 def way_of(record: Record, order: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that identify the way of measuring a record, the ones of *order* first."""
+    """Return the parameters that identify the way of measuring a record, those in *order* first."""
     way = Case.from_record(record).way
     return {name: way[name] for name in (*order, *sorted(way.keys() - {*order})) if name in way}
 
@@ -186,14 +186,14 @@ def way_name(parameters: Mapping[str, Any]) -> str:
 # ----------------------------------------------------------------------
 # The probe compared with other programs: the same case on the same host.
 
-#: Store types that are treated as equal; the compiler chooses STREAM's types, which STREAM does not report.
+#: Store types that are treated as equal, because STREAM does not report which type the compiler chose.
 _REGULAR = frozenset({"regular", "compiler", None})
 #: Parameters that identify a case, in addition to PU-set and bank.
 _SAME = ("threads", "size_bytes")
 
 
 def program(record: Record) -> str:
-    """Return the program that measured, an empty text if not recorded."""
+    """Return the program that measured, "" if not recorded."""
     return clean(str(record.parameters.get("program", "")))
 
 
@@ -211,7 +211,7 @@ def others_text(view: HostView, record: Record) -> str:
 
 
 # ----------------------------------------------------------------------
-# Checks that are shown as tables alone.
+# Checks that are shown as tables only.
 
 #: From this value on, a unit has the prefix for a million.
 _MILLION = 1e6

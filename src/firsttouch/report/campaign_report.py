@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a campaign from the results so far; it can be made any number of times."""
+"""The report of a campaign from the results so far; it can be repeated at any time."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from firsttouch.report import model, pages
 from firsttouch.report.model import Kind, Problem
 from firsttouch.systems.definition import System, load
 
-#: Most hosts with figures in a report; of more, the hosts with the worst verdicts have them.
+#: The most hosts with figures in a report. If there are more, those with the worst verdicts have figures.
 MOST_DRAWN = 6
-#: Reports that a campaign keeps; each collecting job makes a new one.
+#: The number of reports that a campaign keeps; each collecting job writes a new one.
 KEPT = 3
 _NEXT = """\
 References can be learned from four hosts or more: `firsttouch baseline --system {system} {folder}`, then
@@ -76,7 +76,7 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
 
 
 def verdicts_text(campaign: Campaign, verdicts: Sequence[HostVerdict], notes: Sequence[str]) -> str:
-    """Return the verdicts of a campaign's hosts in Markdown with the next steps; *notes* are about the fleet."""
+    """Return the verdicts of a campaign's hosts in Markdown, with the next steps; *notes* concern the fleet."""
     counts = Counter(v.verdict for v in verdicts)
     text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
     lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
@@ -101,7 +101,7 @@ def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> N
 
 
 def undecided_hosts(collected: Collected, most: int) -> list[str]:
-    """Return the undecided and suspect hosts that more repetitions, at most *most* in all, may decide."""
+    """Return the undecided and suspect hosts that more repetitions (at most *most* in total) may decide."""
     if collected.judged is None:
         return []
     return [
@@ -114,7 +114,7 @@ def undecided_hosts(collected: Collected, most: int) -> list[str]:
 
 
 def problems(campaign_state: State) -> list[Problem]:
-    """Return missing and skipped steps; steps that a host skipped for one reason are one problem."""
+    """Return missing and skipped steps; steps that a host skipped for the same reason are one problem."""
     check = {step.name: step.check for step in campaign_state.campaign.steps}
     hosts = f"hosts of {campaign_state.campaign.name}"
 
@@ -139,7 +139,7 @@ def _write(campaign_state: State, text: str, report: Callable[[Path], object] | 
         (folder / "state.json").write_text(dumps(campaign_state), encoding="utf-8")
         if report is not None:
             report(folder)
-        # UTC: local times go back once a year, and differ between collectors in two time zones.
+        # UTC, because local times go back once a year, and differ between time zones.
         now = datetime.datetime.fromtimestamp(clock.time(), datetime.UTC)
         final = reports / now.strftime("%Y-%m-%dT%H-%M-%S.%f")
         folder.rename(final)
@@ -152,7 +152,7 @@ def _write(campaign_state: State, text: str, report: Callable[[Path], object] | 
 def _keep_newest(reports: Path, present: Path) -> None:
     """Remove old reports, but never the *present* one.
 
-    Their names are times, and names of unfinished ones begin with a dot.
+    Their names are times; those of unfinished reports begin with a dot.
     """
     others = sorted(folder for folder in reports.glob("[0-9]*") if folder != present)
     for folder in others[: len(others) - (KEPT - 1)] if len(others) >= KEPT else ():

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of a page or a ticket, before it has a form: sections of texts, lists, tables and drawings.
+"""The content of a page or a ticket, independent of its format: sections of texts, lists, tables and drawings.
 
-Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.forms` writes it as HTML or Markdown.
-A cell of a table keeps its value with its format, so that a colour, a column's alignment and a text come from
-the value and not from another text.
+Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.forms` writes it as HTML or Markdown. A
+cell of a table keeps its value and its format, so that colour, alignment and text follow from the value.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from firsttouch.report.text import SIGNS
 class Span(str):
     """A part of a text. *kind* is the name of an HTML element (b, code, s, time) or empty.
 
-    *tone* is the class of its colour, and *sign* stands before it for readers who do not see colours. A *link* is
-    an address.
+    *tone* is the class of its colour, and *sign* precedes it for readers who do not see colours. A *link* is an
+    address.
     """
 
     kind: str
@@ -36,7 +35,7 @@ class Span(str):
     link: str
 
     def __new__(cls, text: str, kind: str = "", *, tone: str = "", sign: str = "", link: str = "") -> Self:
-        """Return *text* as such a part."""
+        """Return *text* as a part."""
         span = super().__new__(cls, text)
         span.kind, span.tone, span.sign, span.link = kind, tone, sign, link
         return span
@@ -47,7 +46,7 @@ Text = str | Sequence[str]
 
 
 def word_span(word: str, text: str = "") -> Span:
-    """Return a verdict in its colour with its sign, as *text* if there is one."""
+    """Return a verdict (or *text* for it) in its colour with its sign."""
     return Span(text or word, tone=f"word-{word}", sign=SIGNS[word])
 
 
@@ -68,9 +67,8 @@ class Block(Struct, frozen=True):
 class Cell(NamedTuple):
     """A *value* of a table with its *format*, which turns it into text; None has no text.
 
-    *tone* is the class of its colour. *sign* stands before the text: next to a word of the same meaning, or alone,
-    and then with its *meaning*. *tip* is a tooltip. *key* is its address in the page,
-    *link* the address that it leads to.
+    *tone* is the class of its colour. *sign* precedes the text; if it stands alone, *meaning* explains it. *tip*
+    is a tooltip, *key* the cell's address in the page, *link* the address that it links to.
     """
 
     value: Any = None
@@ -93,7 +91,7 @@ Entry = str | int | Cell
 
 
 def anchored_cell(text: str, key: str) -> Cell:
-    """Return a text with an address, which it links to."""
+    """Return a text that is an address in the page and links to itself."""
     return Cell(text, key=key, link=f"#{key}")
 
 
@@ -105,7 +103,7 @@ def cell_of(entry: Entry) -> Cell:
 class Table(Block, frozen=True, dict=True):
     """A table: the first cell of a row is its header. *kind* is its class in HTML.
 
-    *groups* are rows above the header: each heading (or ``""``) with the number of columns that it spans.
+    *groups* are headings (or ``""``) above the header, each with the number of columns that it spans.
     """
 
     caption: str
@@ -131,7 +129,7 @@ class Table(Block, frozen=True, dict=True):
 
     @cached_property
     def numeric(self) -> frozenset[int]:
-        """The positions of the columns with numbers or intervals, which are aligned as such."""
+        """The positions of the columns with numbers or intervals, which are right-aligned."""
         kinds = (int, float, tuple)
         return frozenset(
             place for row in self.cells for place, cell in enumerate(row) if isinstance(cell.value, kinds)
@@ -143,7 +141,7 @@ class Table(Block, frozen=True, dict=True):
         return replace(self, header=[self.header[place] for place in places], rows=rows)
 
     def first(self, most: int, where: str) -> list[Block]:
-        """Return its first rows, and how many more there are *where*."""
+        """Return its first rows, and a last row with the number of others and *where* they are."""
         more = len(self.rows) - most
         if more <= 0:
             return [self]
@@ -196,8 +194,8 @@ class Listing(Block, frozen=True):
 class Card(Block, frozen=True):
     """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged) and *warnings*.
 
-    *answer* replaces the verdict of a host that is not judged. *lines* say why, and name the recommendation and
-    the next step, each after its name. *key* is unique in the page. *facts* state the measurements and their time.
+    *answer* replaces the verdict of a host that is not judged. *lines* have a name and a text each: the reason,
+    the recommendation, the next step. *key* is unique in the page. *facts* state the measurements and their time.
     """
 
     key: str
@@ -224,7 +222,7 @@ class Card(Block, frozen=True):
 
 
 class Fold(Block, frozen=True):
-    """Blocks below their *summary*, which a reader opens unless it *is_open*; *kind* is the class in HTML."""
+    """Blocks that are folded below their *summary*, unless *is_open*; *kind* is the class in HTML."""
 
     summary: Text
     blocks: Sequence[Block]
@@ -240,7 +238,7 @@ class Group(Block, frozen=True):
 
 
 class Section(Block, frozen=True):
-    """Blocks below a *heading*, sections among them; the *key* is its address in the page."""
+    """Blocks below a *heading*, which may include sections; the *key* is its address in the page."""
 
     heading: str
     blocks: Sequence[Block]
@@ -248,7 +246,7 @@ class Section(Block, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """A page or a ticket: *lead* and *foot* stand around the *blocks*. *name* is its title in a browser's tab."""
+    """A page or a ticket: *lead*, *blocks*, *foot*. *name* is its title in a browser's tab."""
 
     title: str
     lead: Sequence[Block]
@@ -271,7 +269,7 @@ class Document(Struct, frozen=True):
 
 
 def when_made(stated: str) -> Text:
-    """Return the sentence that says when and by which version a document was made."""
+    """Return the sentence with the time and the version that made a document."""
     return ["Generated ", Span(stated, "time"), f" by firsttouch {firsttouch.__version__}."]
 
 
@@ -281,12 +279,12 @@ def how_to_read(text: Text) -> Fold:
 
 
 def not_shown(reason: Text) -> Paragraph:
-    """Return the paragraph that says why something is not shown."""
+    """Return the paragraph that states why something is not shown."""
     return Paragraph([Span("Not shown:", "b"), " ", *spans(reason)], "absent")
 
 
 def linked_files(files: Mapping[str, str]) -> Paragraph:
-    """Return the paragraph that names the files next to a page, each with its purpose."""
+    """Return the paragraph that names the files next to a page, with their purposes."""
     parts = ["In the same folder: "]
     for number, (name, purpose) in enumerate(files.items(), start=1):
         parts += [Span(name, link=name), f" {purpose}{', ' if number < len(files) else ''}"]

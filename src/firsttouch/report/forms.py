@@ -37,7 +37,7 @@ def part(blocks: Sequence[Block]) -> str:
 
 
 def ticket(document: Document) -> str:
-    """Return a document as Markdown, which has its texts, lists and tables."""
+    """Return the texts, lists and tables of a document as Markdown."""
     return str(_macros("document.md.j2").ticket(document))
 
 
@@ -52,7 +52,7 @@ def write(
 ) -> None:
     """Write index.html, summary.md, summary.json and the texts *others* by name into the folder *out*.
 
-    Python takes ten times as long with an *indent*, which matters for ten thousand hosts.
+    *indent* makes Python ten times slower, which matters for ten thousand hosts.
     """
     files = {
         "index.html": page(page_of),
@@ -76,7 +76,7 @@ def style() -> str:
 
 
 def _file(name: str) -> str:
-    """Return a file of the templates, which belong to this package: an installed wheel has no other files."""
+    """Return a file of the templates, which are in this package because a wheel installs nothing else."""
     return resources.files("firsttouch.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -84,8 +84,8 @@ def _file(name: str) -> str:
 def _macros(name: str) -> Any:
     """Return the macros of a template, compiled once.
 
-    They escape each value and remove unprintable characters. On a page, no line breaks between a number and its
-    unit. The page's policy allows its script by a hash.
+    They escape each value and remove unprintable characters. On a page, a number and its unit stay on one line.
+    The page's policy permits its script by a hash.
     """
     script = Markup(_file("page.js"))  # noqa: S704
     templates = Environment(

@@ -36,7 +36,7 @@ class Interval(Struct, frozen=True):
         return self.low > 1
 
     def over(self, other: Interval) -> Interval:
-        """Return the ratio to *other*; its ends pair opposite ends and enclose the ratio of any two values."""
+        """Return the ratio to *other*, whose interval encloses the ratio of any two values."""
         return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
 
     def to_dict(self) -> dict[str, float | None]:

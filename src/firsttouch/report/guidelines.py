@@ -134,7 +134,7 @@ def measured_choices(views: Iterable[HostView]) -> Iterator[Keyed]:
 
 
 def _withheld(choice: Choice, *, is_single: bool) -> Choice:
-    """Return *choice*, or the default run with the reason if its times can recommend none, as ``advise`` does."""
+    """Return *choice*, or the default run with the reason if the times do not support a recommendation."""
     usual = next((a for a in choice.alternatives if a.scenario == choice.default), None)
     if usual is None or not usual.value.bounded or not usual.value.value:
         return choice
@@ -189,7 +189,7 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
     if left_out:
         hosts_left_out = list_names([names[h] for h in left_out], most=_NAMED)
         why += f"; {hosts_left_out} left out, because hosts are comparable only by their default runs"
-    # Without a name, a scenario may belong to several runs.
+    # A scenario without a name may belong to several runs.
     notes = {id(usual): DEFAULT, id(chosen): USE}
     return Choice(
         _title(record, len(hosts)),
@@ -207,7 +207,7 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
 
 
 def _reads(record: Record) -> int:
-    """Return how many reads a run aligned, 0 if the record does not say so."""
+    """Return how many reads a run aligned, 0 if the record does not state it."""
     p = record.parameters
     reads = p.get("reads") or p.get("reads_per_thread", 0) * p["instances"] * p["threads"]
     return int(reads) if isinstance(reads, (int, float)) else 0
@@ -225,7 +225,7 @@ def _default_run(runs: Mapping[_Run, Mapping[str, Record]]) -> _Run | None:
 
 
 def _comparable(runs: Mapping[_Run, Mapping[str, Record]], default: _Run | None) -> set[str]:
-    """Return the hosts with comparable times: those with a default run, else the one with the most scenarios."""
+    """Return the hosts with comparable times: all with a default run, else the one with the most scenarios."""
     hosts = {h for h, r in runs[default].items() if min(r.samples) > 0} if default is not None else set()
     if hosts:
         return hosts
@@ -254,11 +254,11 @@ def _of_host(runs: Mapping[_Run, Record], default: _Run | None) -> dict[_Run, Al
 
 
 def _of_hosts(runs: Mapping[_Run, Mapping[str, Record]], default: _Run) -> dict[_Run, Alternative]:
-    """Return the scenarios of several hosts, which all have the default run, by their gains within each host.
+    """Return the scenarios of several hosts, which all have the default run, sorted by gain within a host.
 
     Times are scaled to the same default run, because hosts differ.
     """
-    # A time of 0 gives no ratio.
+    # A time of 0 has no ratio.
     good = {run: {h: r for h, r in of_host.items() if min(r.samples) > 0} for run, of_host in runs.items()}
     seconds = {run: {h: _seconds(r) for h, r in of_host.items()} for run, of_host in good.items() if of_host}
     level = {h: geometric_mean(some) for h, some in seconds[default].items()}
@@ -324,12 +324,12 @@ class Guideline(Struct, frozen=True):
 
     @property
     def deciding(self) -> Choice:
-        """The choice that is recommended: a known gain counts first, then the most reads."""
+        """The recommended choice: preferably one with a known gain, then with the most reads."""
         return max(self.choices, key=_weight)
 
     @property
     def because(self) -> str:
-        """Why one of several choices is recommended; an empty string if there is only one, or none is."""
+        """Why one of several choices is recommended; empty if there is only one, or no recommendation."""
         first = self.deciding
         if first.withheld:
             return ""
@@ -365,7 +365,7 @@ def sentence(choice: Choice) -> str:
 
 
 def recommendation(guides: Sequence[Guideline]) -> str:
-    """Return the recommendation that rests on the most reads, as a sentence without its end; empty without any."""
+    """Return the recommendation from the most reads, as a sentence without a full stop; "" without any."""
     if not guides:
         return ""
     guide = max(guides, key=lambda g: _weight(g.deciding))

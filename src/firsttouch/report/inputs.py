@@ -38,22 +38,21 @@ if TYPE_CHECKING:
     from firsttouch.records.store import Sources
 
 
-#: The most unreadable files that are named.
+#: The most unreadable files in a message.
 _MOST_PRINTED = 20
-#: From this number of hours on, a lead is stated in days.
+#: From this number of hours on, a time ahead is stated in days.
 _HOURS_IN_DAYS = 48
 
 
 class Gathered(Struct, frozen=True, dict=True):
-    """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
+    """The inputs: files with records, states of campaigns, and troubles in ReFrame's run reports.
 
-    *since* is the time of the oldest records that are used. Records of the future are ignored,
-    unless they are only stored (*keeps_future*): *dated_ahead* has the latest time (ms since 1970) of such records
-    by system and host.
+    Records before the time *since* are ignored. Records that are dated in the future are ignored, too, unless
+    *keeps_future* (they are only stored); *dated_ahead* has their latest time (ms since 1970) by system and host.
 
-    *unread* are unreadable files, folders and records, *hosts* those with samples, *systems* the number of records
-    of each system, and *configured* the ones of configurations (:func:`firsttouch.judge.drift.configured`). They
-    are complete once the samples have been read.
+    *unread* are unreadable files, folders and records, *hosts* the hosts with samples, *systems* the number of
+    records per system, and *configured* the records of configurations (:func:`firsttouch.judge.drift.configured`).
+    They are complete once the samples have been read.
     """
 
     paths: Sequence[Path]
@@ -92,7 +91,7 @@ class Gathered(Struct, frozen=True, dict=True):
 
     @cached_property
     def _parsed(self) -> Sources:
-        """The sources, of which lines of checks have been read: reading them takes longer than any table."""
+        """The sources, with the lines of checks already parsed, because this takes longer than reading tables."""
         from firsttouch.records.store import of_lines  # noqa: PLC0415 - loads the table library
 
         parsed = of_lines(self.sources.lines, self._keep_unread)
@@ -107,7 +106,7 @@ class Gathered(Struct, frozen=True, dict=True):
         return samples
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
-        """Return all records, or only some of *hosts* or of *aligners*' checks, each once, the oldest first."""
+        """Return all records, or only those of *hosts* or of *aligners*' checks, each once, oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
@@ -116,7 +115,7 @@ class Gathered(Struct, frozen=True, dict=True):
         columns = tuple(schema.columns())
         frames = self.frames(columns, wanted)
         rows = pl.concat([schema.to_frame(()), *(frame.filter(wanted) for frame in frames)])
-        # Lines of checks come before the same records of a store, which has no placements.
+        # Lines of checks precede the same records of a store, which lack placements.
         once = rows.unique(
             [name for name in columns if "placement" not in name], keep="first", maintain_order=True
         )
@@ -132,9 +131,9 @@ class Gathered(Struct, frozen=True, dict=True):
             yield self._counting(schema.to_frame(self._measured).select(columns))
 
     def _counting(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of *frame* to use: neither too old, nor of the future, whose hosts are noted.
+        """Return the rows of *frame* that are neither too old nor in the future; note the hosts of the latter.
 
-        Otherwise the newest session would be theirs.
+        Records in the future would otherwise be the newest session.
         """
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
@@ -162,7 +161,7 @@ class Gathered(Struct, frozen=True, dict=True):
             print(f"firsttouch: records of {more} more are dated in the future", file=sys.stderr)
 
     def _alike(self) -> list[str]:
-        """Return a line for each host that seems to have two names, one of them perhaps with its domain."""
+        """Return a line for each host that seems to have two names, for example with and without its domain."""
         names = {name.strip().lower(): name for name in reversed(self.hosts)}
         pairs = [(names[key], host) for host in self.hosts if names[key := host.strip().lower()] != host]
         pairs += [(names[s], name) for key, name in names.items() if (s := short_name(key)) != key and s in names]
@@ -186,14 +185,14 @@ class Gathered(Struct, frozen=True, dict=True):
         return drift.latest(pl.concat([drift.configured(()), *configured]))
 
     def _keep_unread(self, unread: Unread) -> None:
-        # A second reading gives the same text.
+        # Reading a file again must not repeat a line.
         self.unread[str(unread)] = unread
 
     def lost(self, system: str, hosts: Collection[str], *, strangers: bool = True) -> dict[str, list[str]]:
-        """Return why results of a *system* are missing, by host: of campaigns, unreadable, or of the future.
+        """Return why results of a *system* are missing, by host: from campaigns, unreadable, or in the future.
 
-        *hosts* have records of the system. Unreadable input may be of any of them if it does not say of which one.
-        With *strangers*, hosts without any record that can be read are of this system, too.
+        *hosts* have records of the system. Unreadable input without a host's name may belong to any of them. With
+        *strangers*, hosts without a readable record belong to this system, too.
         """
         reasons = {host: list(lost) for host, lost in self.missing_of.get(system, {}).items()}
         of_system = {*hosts, *reasons}
@@ -216,7 +215,7 @@ class Gathered(Struct, frozen=True, dict=True):
         raise self.nothing()
 
     def of_others(self, system: str) -> str:
-        """Return how many records are of other systems than *system*, and of which; "" without any."""
+        """Return the number of records of systems other than *system*, and their names; "" without any."""
         others = {name: count for name, count in sorted(self.systems.items()) if name != system}
         names = ", ".join(name or "(no name)" for name in others)
         return f"{sum(others.values())} records of {names}" if others else ""
@@ -232,7 +231,7 @@ class Gathered(Struct, frozen=True, dict=True):
             print(f"firsttouch: left out: {more} more", file=sys.stderr)
         if self.unread:
             count = sum(unread.count for unread in self.unread.values())
-            raise BadInput(f"left out, as it cannot be read: {count} records, files or folders, named above")
+            raise BadInput(f"left out because unreadable: {count} records, files or folders, named above")
 
     def refuse_unread(self) -> None:
         """Raise BadInput for the first unreadable input."""
@@ -264,7 +263,7 @@ def gather(paths: Sequence[Path], max_age: float | None = None, *, logs: bool = 
     results, troubles = [], []
     for run in runs:
         try:
-            # The results of the checks of a run report are read, too.
+            # The results of the checks in a run report are read, too.
             results += reframe_run.folders(run) if run in paths else []
             troubles += reframe_run.read(run)
         except BadInput as error:
@@ -301,7 +300,7 @@ def _ahead_text(latest: float, now: float) -> str:
     hours = int((latest - now) / 3600)
     lead = f"{hours // 24} days" if hours >= _HOURS_IN_DAYS else "1 hour" if hours == 1 else f"{hours} hours"
     why = f"the host's clock was {lead} ahead or more"
-    return f"records are dated {day}, which is in the future, and do not count: {why}"
+    return f"records are dated {day}, which is in the future, and are ignored: {why}"
 
 
 def _run_reports(path: Path) -> list[Path]:
@@ -311,7 +310,7 @@ def _run_reports(path: Path) -> list[Path]:
 
 
 class Judgement(NamedTuple):
-    """The verdicts of a system's hosts, and the inputs that they follow from."""
+    """The verdicts of a system's hosts, and the inputs of the verdicts."""
 
     findings: Findings
     inputs: Gathered
@@ -329,7 +328,7 @@ def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Jud
 
 
 def of_system(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:
-    """Return the samples of *system* among *paths*, and print how many records are of others.
+    """Return the samples of *system* in *paths*, and print how many records are of other systems.
 
     Raises BadInput if *system* has none.
     """

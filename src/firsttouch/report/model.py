@@ -63,13 +63,13 @@ class Absent(Struct, frozen=True):
 
 
 # ----------------------------------------------------------------------
-# The records of each host: current, superseded, invalid, and those that no figure can show.
+# The records of each host: current, superseded, invalid, and unsuitable for figures.
 
 
 class HostView(Struct, frozen=True):
     """One host of one system and partition, and its records.
 
-    *valid* holds the latest valid record of each case, in a stable order; *superseded* counts the older ones.
+    *valid* has the latest valid record of each case, in a stable order; *superseded* is the number of older ones.
     *key* is unique in the report.
     """
 
@@ -110,7 +110,7 @@ class HostView(Struct, frozen=True):
 
 
 def titles(views: Sequence[HostView]) -> dict[str, str]:
-    """Return, by the key of each view, its host, with system and partition if several views are of one host."""
+    """Return, by the key of each view, its host, with system and partition if a host has several views."""
     counts = Counter(view.host for view in views)
     return {
         view.key: f"{view.host} ({view.system}, {view.partition})" if counts[view.host] > 1 else view.host
@@ -119,13 +119,13 @@ def titles(views: Sequence[HostView]) -> dict[str, str]:
 
 
 def dataset_of(record: Record) -> str:
-    """Return the dataset of an aligner's run, with the state of the index cache if one was asked for."""
+    """Return the dataset of an aligner's run, with the state of the index cache if one was requested."""
     state = record.parameters.get("index_cache")
     return str(record.parameters.get("dataset", "")) + (f", index cache {state}" if state else "")
 
 
 def reads_per_thread(record: Record) -> str:
-    """Return the number per thread of a run with equal numbers: ``100 pairs per thread``; else an empty string."""
+    """Return the reads per thread of a run with a fixed number: ``100 pairs per thread``; else ""."""
     p = record.parameters
     each, reads = p.get("reads_per_thread"), p.get("reads")
     if not each:
@@ -142,7 +142,7 @@ def common(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def whole(record: Record, name: str) -> int:
-    """Return a numeric parameter as an integer (the catalogue ensures that a needed one is a number)."""
+    """Return a numeric parameter as an integer (the catalogue ensures that required ones are numbers)."""
     return int(record.parameters[name])
 
 
@@ -173,7 +173,7 @@ def varying_parameters(records: Iterable[Record], *, ignore: Iterable[str] = ())
     """Return the names of the parameters in which the cases of *records* differ, ascending."""
     cases = [Case.from_record(r).parameters for r in records]
     names = {name for case in cases for name in case} - set(ignore)
-    # A parameter that some records lack differs, too; no JSON text is the default.
+    # The default, which is no JSON text, makes a parameter differ that some records lack.
     texts = {n: {json.dumps(c[n], sort_keys=True, default=str) if n in c else "" for c in cases} for n in names}
     return sorted(name for name, values in texts.items() if len(values) > 1)
 
@@ -181,7 +181,7 @@ def varying_parameters(records: Iterable[Record], *, ignore: Iterable[str] = ())
 def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topology | None) -> list[HostView]:
     """Return one view per host, system and partition, ascending.
 
-    *topology* belongs to the only host, or among several to the host that it names (hwloc's HostName).
+    *topology* belongs to the only host, or to the one of several hosts that it names (hwloc's HostName).
     """
     places = by_key(records, lambda r: (r.host, r.system, r.partition))
     named = topology.info.get("HostName") if topology else None
@@ -215,7 +215,7 @@ def _order(record: Record) -> tuple[Any, ...]:
 
 
 def _misplaced(record: Record) -> str:
-    """Return why no figure can show the record, or an empty text."""
+    """Return why no figure can show the record, or ""."""
     for name, form in checks().get(record.check, Check({}, ())).needed.items():
         value = _bank(record) if name == "bank" else record.parameters.get(name)
         amount = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0

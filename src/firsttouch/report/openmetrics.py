@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """summary.prom: the values and verdicts of a report for monitoring, in the OpenMetrics text format.
 
-It has at most fifteen series per host, whose only labels are host, system and verdict: a large fleet scrapes it.
+It has at most fifteen series per host, with the labels host, system and verdict only, so that it suits large
+fleets.
 
-All metrics are gauges, so that node exporter's textfile collector reads the file, too: it knows only the older
-text format of Prometheus, which has no state sets, info metrics and timestamps.
+All metrics are gauges, because node exporter's textfile collector knows only the older text format of Prometheus,
+without state sets, info metrics and timestamps.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def summary(
     families = _Families(generated)
     for system, loss in common_losses.items():
         families.add("common_loss", "ratio", _COMMON, {"system": system}, loss.loss if loss else 0.0)
-    # The labels name no partition: of several partitions of a host, the newest record is used.
+    # The labels have no partition: the newest record of a host's partitions is used.
     of_hosts = by_key(views, lambda view: (view.host, view.system))
     for h in hosts:
         place = {"host": h.host, "system": h.system}

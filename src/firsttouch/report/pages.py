@@ -85,13 +85,12 @@ def build(
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
-    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts* belong to the
-    hosts that references or other hosts judge, *alone* to the others. *common_losses* has the loss that most hosts
-    of a system share, or None, by system. *drawn* are the hosts with figures (default: all);
-    guidelines use the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs
-    to it. *generated* is the time that the pages state (default: now); the same arguments give the same files,
-    byte for byte. Raises BadInput without results, or if
-    the XML is not a topology.
+    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts* are those of
+    hosts that references or other hosts judge, *alone* those of the others. *common_losses* has the loss that most
+    hosts of a system share, or None, by system. *drawn* are the hosts with figures (default: all); guidelines use
+    the records of all hosts. *fleet_page* is the address of the fleet's page, if there is one. *generated* is the
+    time that the pages state (default: now). Equal arguments give equal files, byte for byte. Raises BadInput
+    without results, or if the XML is not a topology.
     """
     shared = {name: loss for name, loss in common_losses.items() if loss is not None}
     problems = [
@@ -108,7 +107,7 @@ def build(
         title=title,
         stated=now.isoformat(timespec="seconds"),
         hosts=[_PageHost(view, of_host(view)) for view in views],
-        # Problems that belong to no host are in several views.
+        # Problems without a host appear in several views.
         problems=tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems)))),
         verdicts=of_verdicts.worst_first(verdicts),
         alone=alone,
@@ -164,7 +163,7 @@ class _PageHost(Struct, frozen=True):
 
     @property
     def absent(self) -> list[Absent]:
-        """The charts that could not be made."""
+        """The charts that could not be drawn."""
         return [absent for aspects in self.aspects.values() for aspect in aspects for absent in aspect.absent]
 
 
@@ -185,7 +184,7 @@ class _Report(Struct, frozen=True):
 
     @property
     def is_grave(self) -> bool:
-        """Whether problems come before all results; skipped checks are a detail, at the end."""
+        """Whether problems precede the results; if checks were only skipped, they follow at the end."""
         return any(p.kind != "skipped" for p in self.problems) or any(h.view.invalid for h in self.hosts)
 
 
@@ -341,7 +340,7 @@ def _host_section(report: _Report, host: _PageHost, *, is_single: bool) -> Secti
 
 
 def _older(view: HostView) -> list[Block]:
-    """Return which records tables and figures do not show, if there are any."""
+    """Return which records tables and figures do not show."""
     if not view.superseded:
         return []
     text = f"Repeated measurements: the newest is shown, and {count(view.superseded, 'earlier value')} not. "

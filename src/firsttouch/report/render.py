@@ -58,7 +58,7 @@ def results(aspects: Aspects) -> tuple[Result, ...]:
 
 
 def line(view: HostView, chart: Chart) -> Fold:
-    """Return a chart without a drawing as a line that opens."""
+    """Return a chart without a drawing as a line that can be unfolded."""
     first, *others = chart.shows or [""]
     how = Paragraph(f"{chart.how} {chart.measured}", "small", f"{view.key}-{chart.key}")
     listing = [Listing(others)] if others else []

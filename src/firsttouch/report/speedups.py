@@ -26,7 +26,7 @@ METRIC = "alignment_time"
 class Study(Struct, frozen=True):
     """The valid runs of one aligner on one dataset: *single* with one instance, *several* with more.
 
-    The *dataset* names the state of the index cache if one was asked for, because other states are other cases.
+    The *dataset* includes a requested state of the index cache, because other states are other cases.
     """
 
     aligner: str
@@ -54,7 +54,7 @@ class Study(Struct, frozen=True):
     def compared(self) -> list[Record]:
         """Return the runs of a speed-up figure, fewest instances first.
 
-        These are the runs with the most threads for each number of instances and policy, and the best run.
+        These are the best run, and for each number of instances and policy the run with the most threads.
         """
         widest: dict[tuple[int, str], Record] = {}
         for record in (*self.single, *self.several):
@@ -88,7 +88,7 @@ def studies(view: HostView) -> list[Study]:
 
 
 def pool_samples(records: Sequence[Record]) -> Record:
-    """Return the latest of *records* of one run (of both checks, other batch sizes) with the samples of all."""
+    """Return the latest of *records* of one run (of both checks, any batch size) with the samples of all."""
     latest = max(records, key=lambda r: r.time)
     return replace(latest, samples=tuple(s for r in records for s in r.samples))
 
@@ -106,14 +106,14 @@ def total_threads(record: Record) -> int:
 
 
 def shape(record: Record) -> str:
-    """Return instances and threads as the thesis writes them: ``2 x 32 threads``."""
+    """Return instances and threads as in the thesis: ``2 x 32 threads``."""
     threads = whole(record, "threads")
     instances = whole(record, "instances")
     return count(threads, "thread") if instances == 1 else f"{instances} x {count(threads, 'thread')}"
 
 
 def policy_rank(record: Record) -> tuple[bool, str]:
-    """Return a sort key that puts the default policy first, the others in alphabetical order."""
+    """Return a sort key: the default policy first, the others alphabetically."""
     policy = str(record.parameters["policy"])
     return (policy != DEFAULT_POLICY, policy)
 

@@ -16,7 +16,7 @@ from firsttouch.report.aspects import topology
 from firsttouch.report.model import HostView, References
 from firsttouch.report.speedups import Study
 
-#: Identifies the document as a report. Raise SCHEMA when a key changes its meaning.
+#: Identifies the document as a report. Increment SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch report"
 SCHEMA = 1
 
@@ -27,7 +27,7 @@ def document(**body: Any) -> dict[str, Any]:
 
 
 def host(view: HostView, lines: Sequence[Result], references: References | None) -> dict[str, Any]:
-    """Return a host of a report of few hosts, with its records by check.
+    """Return the entry of a host in a report of few hosts, with its records by check.
 
     The value and spread of an invalid record are null; only records.parquet has its samples. *spread* is the
     fraction (maximum - minimum) / median.

@@ -38,8 +38,8 @@ def configuration(view: HostView) -> Table | None:
 
 
 def placements(view: HostView) -> Table | None:
-    """Return the requested placement of each instance and the one that the kernel reported."""
-    # The records of one run (sizes, kernels, events) have the same placement: they share a row.
+    """Return the requested and the reported placement of each instance."""
+    # The records of one run (sizes, kernels, events) have the same placement and share a row.
     instances = [
         (record, (instance, case(requested), _actual(actual) if actual else "not read back", record.status))
         for record in (*view.valid, *view.invalid)

@@ -12,7 +12,7 @@ from firsttouch.errors import first_of, without_commands
 from firsttouch.host.cpusets import format_list
 from firsttouch.units import number, text_range
 
-#: Verdict -> the sign that stands next to its colour, for readers who do not see colours, and on paper.
+#: Verdict -> the sign next to its colour, for readers who do not see colours, and on paper.
 SIGNS: Mapping[str, str] = {
     "pass": "\N{CHECK MARK}",
     "undecided": "?",
@@ -27,7 +27,7 @@ NOT_MEASURED = "-"
 # lone surrogates (from names that are not UTF-8) and the two non-characters of XML 1.0.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _BLANKS = re.compile(r"[\t\n\r]+")
-# Characters without an escape in an address.
+# Characters that are not escaped in an address.
 _NOT_IN_ADDRESS = re.compile(r"[^A-Za-z0-9._]+")
 # An underscore within a word, as in copy_bandwidth, is not markup.
 _MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
@@ -40,14 +40,14 @@ def clean(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return *text* escaped, so that Markdown (and HTML in it) shows it literally, also in a table."""
+    """Return *text* escaped so that Markdown (and HTML in it) shows it literally, even in a table."""
     return _MARKDOWN.sub(r"\\\1", clean(text))
 
 
 def anchors(kind: str, names: Iterable[str], system: str = "") -> dict[str, str]:
-    """Return the address within a page of each thing of a *kind*, by its name: ``host-cn07``, ``host-rome.cn07``.
+    """Return the address in a page of each item of a *kind*, by name: ``host-cn07``, ``host-rome.cn07``.
 
-    It depends on the name only, so that a link in a ticket leads to the same thing on the next page.
+    It depends on the name only, so a link in a ticket stays valid for later pages.
     """
     addresses: dict[str, str] = {}
     taken: set[str] = set()

@@ -20,9 +20,9 @@ from firsttouch.units import iso
 # ----------------------------------------------------------------------
 # The verdicts of hosts.
 
-#: Lines of evidence that a page has, and hosts whose evidence is open.
+#: The most lines of evidence on a page, and the number of hosts whose evidence is unfolded.
 _ON_PAGE, _OPEN = 20, 10
-#: Other parts than the deciding one that a card has.
+#: The most parts on a card besides the deciding one.
 _OTHERS = 2
 
 
@@ -63,7 +63,7 @@ def folds(
     *,
     complete: str = "summary.json",
 ) -> Group:
-    """Return a line for each verdict, and its evidence, which is open for the first hosts that do not pass.
+    """Return a line for each verdict with its evidence, unfolded for the first hosts that do not pass.
 
     *keys* are the addresses of hosts within the page, *pages* the addresses of the hosts' pages. *complete* is the
     file with all evidence.
@@ -89,7 +89,7 @@ def _fold(verdict: HostVerdict, key: str, page: str, complete: str, *, is_open: 
 
 
 def _first(verdict: HostVerdict) -> str:
-    """Return the worst finding of a host, and how many more it has."""
+    """Return the worst finding of a host, and the number of others."""
     lines = verdict.findings_evidence
     why = lines[0].removeprefix(f"{verdict.verdict}: ") if lines else _judged(verdict)
     return f"{why}; and {len(lines) - 1} more" if len(lines) > 1 else why
@@ -99,7 +99,7 @@ def _first(verdict: HostVerdict) -> str:
 # A host.
 
 
-#: The verdict whose colour and sign an answer has.
+#: The verdict whose colour and sign an answer uses.
 _LIKE: Mapping[str, Word] = {"as expected": "pass", "unknown": "undecided", **dict.fromkeys(SUSPECTED, "suspect")}
 #: The next step by the verdict.
 _NEXT: Mapping[Word, Text] = {
@@ -137,7 +137,7 @@ def next_step(verdict: HostVerdict, *, is_judged: bool) -> Text:
 
 
 def part_answers(verdict: HostVerdict) -> str:
-    """Return the levels of the parts of a host that have no other verdict."""
+    """Return the levels of the parts of a host without another verdict."""
     first = deciding(verdict.expected)
     if first is None:
         return "Neither its bandwidth nor its latency was measured."
@@ -213,7 +213,7 @@ def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> 
 
 
 def _facts(view: HostView) -> list[str]:
-    """Return the description of the host and when it was measured, each in a few words."""
+    """Return short texts: the description of the host, and the time of the measurement."""
     names = view.settings
     model = names.get("cpu.model") or (view.topology.info.get("CPUModel") if view.topology else None)
     facts = [plain(model)] if model else []
@@ -231,7 +231,7 @@ def _facts(view: HostView) -> list[str]:
 
 
 def card_of_fleet(hosts: Sequence[HostSummary], sentence: str, worst: HostVerdict | None, complete: int) -> Card:
-    """Return the card of the *hosts* of all systems: the *worst* that does not pass, if there is one.
+    """Return the card of the *hosts* of all systems, with the *worst* that does not pass, if there is one.
 
     *complete* of them have all results.
     """

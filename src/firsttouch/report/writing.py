@@ -35,7 +35,7 @@ from firsttouch.systems.definition import System, Undescribed, available, from_f
 
 
 class Written(NamedTuple):
-    """A report that was written: its summary, and the inputs of one that leaves out unreadable ones.
+    """A written report: its summary, and its inputs if unreadable ones were left out.
 
     *is_worse* is whether a comparison shows a loss.
     """
@@ -57,9 +57,9 @@ def write_report(
     """Write a report of the *records* (files, folders, stores, campaigns) into the folder *out*.
 
     An earlier report there is replaced. The references of *system* judge its hosts. For a few hosts the page shows
-    every figure; for more it describes a fleet, with pages of the *details* worst hosts. *xml* has the topology
-    of the host that it names. Records older than *max_age* seconds are left out. Raises BadInput for anything else
-    in *out*, and if a report would be empty.
+    every figure; for more it describes a fleet, with pages of the *details* worst hosts. *xml* is the topology of
+    the host that it names. Records older than *max_age* seconds are left out. Raises BadInput for anything else in
+    *out*, and if a report would be empty.
     """
     topology_xml = _prepared(records, out, xml)
     make, gathered = report_of(records, system, details=details, topology_xml=topology_xml, max_age=max_age)
@@ -79,7 +79,7 @@ def write_comparison(
 
 
 def _prepared(records: Sequence[Path], out: Path, xml: Path | None) -> str | None:
-    """Return the topology in *xml*; raises BadInput if it is none, or if *out* holds anything but a report."""
+    """Return the topology in *xml*; raises BadInput for anything else, or if *out* has anything but a report."""
     atomic_files.refuse_overwriting([paths.resolve(out)], [*records, *([xml] if xml else [])])
     _check_replaceable(paths.resolve(out))
     if xml is None:
@@ -98,10 +98,10 @@ def report_of(
 ) -> tuple[Callable[[Path], Summary | FleetSummary], Gathered]:
     """Read and judge the *records*; return a function that writes the report into a folder, and the inputs.
 
-    The references of *system* judge its hosts. If there are many hosts, hosts of other systems are judged by the
-    references of the system that their records name, if a file describes it, and by their fleet. For a few
-    hosts the page shows every figure; for more it describes a fleet, with pages of the *details* worst hosts.
-    Records older than *max_age* seconds are left out.
+    The references of *system* judge its hosts. With many hosts, hosts of other systems are judged by the
+    references of the system in their records, if it has a file, and by their fleet. For a few hosts the page shows
+    every figure; for more it describes a fleet, with pages of the *details* worst hosts. Records older than
+    *max_age* seconds are left out.
     """
     described = load(system) if system else None
     gathered = inputs.gather(records, max_age)
@@ -163,7 +163,7 @@ def _judged(samples: SamplesTable, described: System | None, gathered: Gathered)
 
 
 def _judging(name: str) -> System | Undescribed:
-    """Return the system that records name, if a file describes it; ``local`` is another system on each host."""
+    """Return the system in the records, if it has a file; ``local`` differs from host to host."""
     file = available().get(name) if name != paths.LOCAL else None
     return Undescribed(name) if file is None else from_file(file)
 
@@ -266,7 +266,7 @@ def _check_replaceable(out: Path) -> None:
 
 @contextmanager
 def _in_place_of(out: Path) -> Iterator[Path]:
-    """Yield a folder next to *out* that replaces it in the end; an incomplete one is removed."""
+    """Yield a folder next to *out* that replaces it at the end; after an error it is removed."""
     partial = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aligners as data: one TOML file each says how to index, to align and to find the version."""
+"""Aligners as data: one TOML file each states how to index, to align and to find the version."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from firsttouch.tools import run_tool
 # ----------------------------------------------------------------------
 # The TOML file of an aligner, and the placeholders of its argv templates
 
-#: The fields that scenarios share: all, or the ones that :func:`firsttouch.genomics.sam.unambiguous_fields`
-#: keeps, or the scores only.
+#: The fields that are equal in all scenarios: all, or those of :func:`firsttouch.genomics.sam.unambiguous_fields`,
+#: or the scores only.
 Same = Literal["exact", "settled", "scored"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -96,7 +96,7 @@ class AlignerFile(FileTable, frozen=True):
 
 #: Placeholders of the read files, by mate.
 MATES = ("reads", "reads2")
-#: Placeholders, with their mates, for programs that read pipes only as standard input.
+#: Placeholders, with their mates, for programs that read pipes only from standard input.
 STDIN = {"stdin": (0,), "interleaved": (0, 1)}
 
 
@@ -117,7 +117,7 @@ def _with_base(
 ) -> tuple[documents.ParsedFile, dict[str, str]]:
     """Return *document* with its inherited keys, and the name of the file that has each table.
 
-    *names* are the files on the way to it, the last one its own.
+    *names* are the files from the aligner to this document, which is the last one.
     """
     own, base = document.data, document.data.get("base")
     places = dict.fromkeys(own, names[-1])
@@ -136,7 +136,7 @@ def _with_base(
     for key, value in own.items():
         both = isinstance(value, dict) and isinstance(data.get(key), dict)
         data[key] = {**data[key], **value} if both else value
-    # Another way to use an index does not make it another index.
+    # A different use of an index does not change the index.
     index = own.get("index", {})
     if isinstance(index, dict) and set(index) <= {"mapped", "loaded"}:
         places.pop("index", None)
@@ -161,7 +161,7 @@ def mates_placeholder(template: Sequence[str]) -> tuple[int, ...]:
 
 
 def _mistakes(described: AlignerFile, data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (table, key, reason) for values that have the right types but cannot work."""
+    """Yield (table, key, reason) for values of the right types that cannot work."""
     index, align = described.index, described.align
     if (groups := re.compile(described.version.pattern).groups) != 1:
         yield "version", "pattern", f"has {groups} groups, one is needed (the version)"
@@ -196,7 +196,7 @@ def _mistakes(described: AlignerFile, data: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _wrong_placeholders(steps: Sequence[Sequence[str]], *, allowed: set[str], required: set[str]) -> Iterator[str]:
-    """Yield the faults of the placeholders in argv templates that run one after the other."""
+    """Yield the errors of the placeholders in consecutive argv templates."""
     used: set[str] = set()
     for step in steps:
         try:
@@ -212,7 +212,7 @@ def _wrong_placeholders(steps: Sequence[Sequence[str]], *, allowed: set[str], re
 
 
 def _wrong_reads(steps: Sequence[Sequence[str]], mates: int) -> Iterator[str]:
-    """Yield the faults of how the steps read their *mates* read files (1 or 2)."""
+    """Yield the errors in how the steps read *mates* read files (1 or 2)."""
     covered: set[int] = set()
     for step in steps:
         used = [field for field in fields(step) if field in {*MATES, *STDIN}]
@@ -221,7 +221,7 @@ def _wrong_reads(steps: Sequence[Sequence[str]], mates: int) -> Iterator[str]:
         if twice := [field for field in used if used.count(field) > 1]:
             yield f"a step can read {{{twice[0]}}} once only: {' '.join(step)}"
         if not STDIN.keys().isdisjoint(used) and len(used) > 1:
-            yield f"a step that reads its standard input reads nothing else: {' '.join(step)}"
+            yield f"a step that reads standard input must read nothing else: {' '.join(step)}"
     if lacking := set(range(mates)) - covered:
         yield f"no step reads {_names({MATES[mate] for mate in lacking})}"
 
@@ -241,25 +241,23 @@ class Aligner(Struct, frozen=True):
 
     *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
     suffixes of the index files; an index with 64-bit offsets adds *index_large* (empty: there is only one kind).
-    *with_reference*: the index's prefix is the FASTA file, and the program writes the index files next to it.
-    With the words *index_mapped*, in place of the word *index_replaced* if a command has that, the program maps
-    these files. *index_loaded* is the argv that loads an index into /dev/shm, where the program finds and maps it.
-    *index_parts*: an index may have several parts, see :meth:`check_header`.
-    *single* and *paired* (empty: it aligns no pairs) are the argv templates of the steps; the last step writes SAM
-    to its standard output.
+    *with_reference*: the index's prefix is the FASTA file, and the program writes the index files next to it. The
+    words *index_mapped* (in place of the word *index_replaced*, if present) make the program map these files.
+    *index_loaded* is the argv that loads an index into /dev/shm, where the program finds and maps it.
+    *index_parts*: the index may have several parts, see :meth:`check_header`. *single* and *paired* (empty: it
+    aligns no pairs) are the argv templates of the steps; the last step writes SAM to its standard output.
 
-    *in_order*: the output keeps the order of the input with any number of threads. The
-    output depends on where batches begin by the rule *batch* (without conditions: it does not).
-    *instance_bytes* and *thread_bytes* are the memory of an instance and of each of its threads in addition to
-    the index, which takes *index_times* the size of its files, and *batch_base_bytes* the memory of each base of a
-    batch. *command* is how users call it, or the aligner *command_of* with the same options. *own* are options
-    of the user (:func:`firsttouch.genomics.command_line.with_options`), and *whole* is why
-    these allow one instance only (empty: any number).
+    *in_order*: the output keeps the order of the input with any number of threads. *batch* is the rule of batches,
+    on whose limits the output depends (without conditions: it does not). *instance_bytes* and *thread_bytes* are
+    the memory of an instance and of each of its threads in addition to the index, which takes *index_times* the
+    size of its files, and *batch_base_bytes* the memory of each base of a batch. *command* describes how users
+    call it, or the aligner *command_of* with the same options. *own* are the user's options
+    (:func:`firsttouch.genomics.command_line.with_options`), and *whole* is why these allow one instance only
+    (empty: any number).
 
     *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
-    program that builds it (empty: the aligner's). *any_names*: it aligns mates
-    whose names differ. *summary* describes its messages about its alignments on standard
-    error.
+    program that builds it (empty: the aligner's). *any_names*: it aligns mates with different names. *summary*
+    describes its summary on standard error.
     """
 
     name: str
@@ -296,7 +294,7 @@ class Aligner(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The name with the user's own options, in records and reports: other options are other cases."""
+        """The name with the user's options, for records and reports, because other options are other cases."""
         return shlex.join([self.name, *self.own])
 
     def steps(self, mates: int) -> Steps:
@@ -309,7 +307,7 @@ class Aligner(Struct, frozen=True):
         return self.paired if mates == 2 else self.single
 
     def batches(self, bases: int | None = None) -> BatchRule:
-        """Return the rule of the batches; *bases* replaces the own number."""
+        """Return the rule of the batches; *bases* replaces its number of bases."""
         rule = self.batch
         if bases is not None and rule.bases:
             rule = replace(rule, bases=bases)
@@ -332,7 +330,7 @@ class Aligner(Struct, frozen=True):
         """Return the argv of one step.
 
         *reads* are the read files or pipes by mate, None for a mate that the step does not read or reads from
-        standard input. *scratch* is a folder of the instance for files that one step leaves to the next. Raises
+        standard input. *scratch* is a folder of the instance for files that a step passes to the next one. Raises
         KeyError if a read file that the step needs is None.
         """
         values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
@@ -352,7 +350,7 @@ class Aligner(Struct, frozen=True):
         files = self.index_paths(index)
         for file in files:
             if not file.is_file():
-                raise BadInput(f"no index of {self.name} there: build it with `firsttouch data index`", file=file)
+                raise BadInput(f"no index of {self.name}: build it with `firsttouch data index`", file=file)
         return sum(file.stat().st_size for file in files)
 
     def is_large(self, index: Path) -> bool:
@@ -362,13 +360,13 @@ class Aligner(Struct, frozen=True):
 
     @property
     def index_use(self) -> IndexUse:
-        """How the program uses the files of its index, and so the memory that instances can share."""
+        """How the program uses the files of its index, which decides what memory instances can share."""
         return "mapped" if self.index_mapped else "loaded" if self.index_loaded else "read"
 
     def mapping_argv(self, argv: Sequence[str], first: int | None = None) -> list[str]:
-        """Return *argv* with the words that let the program map its index.
+        """Return *argv* with the words that make the program map its index.
 
-        *first* is the number of words before its options (None: as the argv templates have them).
+        *first* is the number of words before its options (None: as in the argv templates).
         """
         words, replaced = self.index_mapped, self.index_replaced
         if not words:
@@ -395,7 +393,7 @@ class Aligner(Struct, frozen=True):
     def check_header(self, header: bytes) -> None:
         """Raise BadInput if *header*, of an instance that reads pipes, belongs to an index of several parts.
 
-        The program reads all reads again for each part, which a pipe does not give, and writes no references.
+        For each part the program reads all reads again, which a pipe cannot provide, and it writes no references.
         """
         if self.index_parts and not any(line.startswith(b"@SQ\t") for line in header.splitlines()):
             raise BadInput(
@@ -443,7 +441,7 @@ def _identity(file: str) -> tuple[str, int, int]:
 
 @functools.cache
 def _version(argv: Sequence[str], pattern: str, _program: tuple[str, int, int]) -> str:
-    """Return the version that *argv* prints; it is asked once, unless the program's file has changed."""
+    """Return the version that *argv* prints; it runs once, unless the program's file changes."""
     try:
         done = run_tool(argv)
     except RunFailed as error:
@@ -496,7 +494,7 @@ def parse(name: str, text: str, file: str) -> Aligner:
         index_replaced=index.mapped.replaces if index.mapped else "",
         index_loaded=index.loaded,
         command=command,
-        # An order that is restored is restored by the names.
+        # Restoring the order needs the names.
         any_names=align.any_names and align.in_order,
         command_of=described.command_of or places.get("command", name),
         index_of=places["index"],
@@ -564,7 +562,7 @@ def get_index(
             try:
                 aligner.index_bytes(prefix)
             except BadInput as error:
-                say(f"building the index again, as it is damaged: {error}")
+                say(f"building the index again, because it is damaged: {error}")
                 shutil.rmtree(folder)
             else:
                 return prefix

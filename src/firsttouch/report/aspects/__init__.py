@@ -3,8 +3,8 @@
 
 A module states the check in whose section it appears, ``CHECK``. Its ``aspect(view)`` takes the records of a host
 (:class:`firsttouch.report.model.HostView`) and returns their results, charts and tables, or the reason why there
-are none. :func:`of_check` finds the modules, so that no list is needed; one whose check is not in the catalogue
-is named on standard error. Shared code of aspects is in :mod:`firsttouch.report.aspect`;
+are none. :func:`of_check` finds the modules, so no list is needed; a module whose check is not in the catalogue is
+reported on standard error. Shared code of aspects is in :mod:`firsttouch.report.aspect`;
 :mod:`firsttouch.report.render` shows them.
 """
 
@@ -36,7 +36,7 @@ def of_host(view: HostView) -> Aspects:
 
 
 def of_check(check: str) -> list[ModuleType]:
-    """Return the modules of the aspects of a check, first the one that has its name."""
+    """Return the modules of the aspects of a check, the one with the check's name first."""
     return sorted(_by_check().get(check, []), key=lambda module: (_name(module) != check, _name(module)))
 
 

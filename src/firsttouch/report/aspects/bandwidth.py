@@ -39,7 +39,7 @@ from firsttouch.units import format_bytes, number, percent, quantity
 CHECK = "bandwidth"
 #: The order of STREAM; other kernels follow alphabetically.
 KERNELS = ("copy", "scale", "add", "triad")
-#: The order of a way of measuring in its name; other parameters follow.
+#: The order of the parameters in the name of a way of measuring; others follow.
 _ORDER = ("program", "instructions", "stores", "policy")
 
 Nodes = tuple[int, ...]
@@ -51,7 +51,7 @@ _HOW = (
     "A cell is the bandwidth of threads on the NUMA nodes of its row with {} of its column. Brighter is faster, "
     "and the scale starts at 0.{} Cells without a valid value are marked none."
 )
-#: The words for the places of _HOW.
+#: The words to insert into _HOW.
 _BOUND = ("all memory on the bank", " Accesses are local if row and column are the same NUMA node.")
 _INTERLEAVED = ("pages interleaved over the banks", "")
 
@@ -131,7 +131,7 @@ class Matrix(Struct, frozen=True):
     def local(self) -> list[Pair]:
         """Return the cells whose PUs and memory are on the same NUMA nodes, of the smallest PU-sets only.
 
-        More PUs do not make a bank faster.
+        Larger PU-sets do not make a bank faster.
         """
         cells = [(place, r) for place, r in self.cells.items() if place[0] == place[1]]
         smallest = min((len(place[0]) for place, _ in cells), default=0)
@@ -210,18 +210,18 @@ def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Pair]
     return max(candidates, key=order, default=None)
 
 
-#: The kernel that stands for the bandwidth of a host, in order of preference.
+#: The kernels that represent the bandwidth of a host, in order of preference.
 _STANDS = ("triad", "copy", "add", "scale")
 
 
 def local_bandwidth(view: HostView) -> Record | None:
-    """Return the record that stands for the bandwidth of local memory."""
+    """Return the record that represents the bandwidth of local memory."""
     fastest = _standing(variants(view))
     return fastest[2][1] if fastest else None
 
 
 def _standing(ways: list[Variant]) -> tuple[Variant, Matrix, Pair] | None:
-    """Return the way, matrix and cell that stand for the bandwidth of local memory: triad, or another one."""
+    """Return the way, matrix and cell that represent the bandwidth of local memory: triad, or another kernel."""
     return next(filter(None, (best_local(ways, kernel) for kernel in _STANDS)), None)
 
 

@@ -36,12 +36,12 @@ from firsttouch.units import percent
 CHECK = "contention"
 EACH = "thread_bandwidth"
 TOTAL = "total_bandwidth"
-#: The order of a way of measuring in its name; other parameters follow.
+#: The order of the parameters in the name of a way of measuring; others follow.
 _ORDER = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
-#: Parameters that do not identify a series, because they follow from the number of threads.
+#: Parameters that follow from the number of threads and therefore do not identify a series.
 _FOLLOWING = ("threads", "array_bytes", "pu_nodes")
 
-#: Records by threads, ascending, and those by the name of their series.
+#: Records by threads, ascending; and such series by name.
 Points = dict[int, Record]
 Series = dict[str, Points]
 
@@ -54,7 +54,7 @@ _NEAREST = " Threads that were measured on several NUMA nodes are drawn for the 
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return the bandwidth of few and many threads by the first way of measuring, and a chart per way."""
+    """Return the bandwidth of few and of many threads by the first way of measuring, and a chart per way."""
     ways = ways_of(view)
     if not ways:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
@@ -86,7 +86,7 @@ def _of_series(key: str, each: Points, total: Points) -> Iterator[Result]:
 class Way(Struct, frozen=True):
     """One way of measuring (program, kind of accesses, ...): bandwidth per thread (*each*) and in *total*.
 
-    *positions* are the records per thread that were repeated on several NUMA nodes with the same bank.
+    *positions* are the records per thread of PUs on several NUMA nodes with the same bank.
     """
 
     name: str
@@ -99,7 +99,7 @@ def ways_of(view: HostView) -> list[Way]:
     """Return every way of measuring contention among the host's valid records, the probe's first."""
 
     def name_of_way(record: Record) -> str:
-        """Return a text that is the same for all records of one way of measuring, and sorts by its name."""
+        """Return a text that identifies a way of measuring, and sorts by its name."""
         way = way_of(record, _ORDER)
         return json.dumps([(way.get(name, ""), name) for name in dict.fromkeys((*_ORDER, *way))], default=str)
 
@@ -116,7 +116,7 @@ def ways_of(view: HostView) -> list[Way]:
 
 
 def _series(view: HostView, records: Iterable[Record]) -> Series:
-    """Return the series; if threads were measured on several NUMA nodes, of the one nearest to the bank."""
+    """Return the series; if threads were measured on several NUMA nodes, those of the node nearest to the bank."""
     ordered = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
     names = varying_parameters(ordered, ignore=_FOLLOWING)
     series: Series = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Core-to-core latency: a heat map of the pairs of PUs, and the medians by the part that the two share."""
+"""Core-to-core latency: a heat map of the pairs of PUs, and the medians by the part that both PUs share."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _HOW = (
     "A cell is the time that a cache line takes from one PU to another, one way. Darker is faster. Blocks on the "
     "diagonal are PUs that share a core, a cache or a NUMA node. Pairs that were not measured are empty."
 )
-#: With more PUs, the matrix is of NUMA nodes.
+#: With more PUs, the matrix has NUMA nodes instead.
 _MOST_PUS = 24
-#: The things that both PUs share, from near to far, as records name them and as texts do.
+#: What both PUs share, from near to far: the name in records, and the name in texts.
 _SHARED = {"core": "core", "cache": "cache", "numa-node": "NUMA node", "package": "package", "host": "host"}
 
 _Pair = tuple[int, int]
@@ -45,7 +45,7 @@ def aspect(view: HostView) -> Aspect:
     medians = sorted(view.select(CHECK, metric=TRANSFER), key=_near_first)
     results = [_result(name, records) for name, records in by_key(medians, _shared).items()]
     banks_of = by_key(filter(_pair, view.select(CHECK, metric=PAIR)), _pair)
-    # Of lines on several banks, the nearest is used.
+    # If there are lines on several banks, the nearest is used.
     by_pair = {pair: min(of_pair, key=lambda r: r.value) for pair, of_pair in banks_of.items() if pair}
     if not by_pair:
         reason = "only medians were recorded, no pairs" if medians else view.why_absent(CHECK)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clock, caches and way to memory of the cores, the clock after minutes if that was measured, and slow cores."""
+"""Clock, caches and memory path of the cores, the clock after minutes of load if measured, and slow cores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def aspect(view: HostView) -> Aspect:
 
 
 def _chains(records: Sequence[Record]) -> list[tuple[Entry, ...]]:
-    """Return the rows of the chains that were measured at once and alone."""
+    """Return the rows of the chains that were measured on all PUs at once and on each alone."""
     shares = {_way(r): r for r in records if r.metric == SLOWEST}
     rates = {_way(r): r for r in records if r.metric in {CLOCK, STEP}}
     rows: list[tuple[Entry, ...]] = []
@@ -68,7 +68,7 @@ def _chains(records: Sequence[Record]) -> list[tuple[Entry, ...]]:
 
 
 def _way(record: Record) -> tuple[str, str]:
-    """Return chain and running of a record; a record of all clocks at once has neither."""
+    """Return chain and mode of a record; a record of all clocks at once has neither."""
     p = record.parameters
     return str(p.get("chain", "registers")), str(p.get("running", "all"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known answers of every PU, and patterns in every bank: how many there were, and which were wrong."""
+"""Known answers of every PU, and patterns in every bank: their number, and the wrong ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOW = (
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return how many answers were wrong, and the table of all works."""
+    """Return the number of wrong answers, and the table of all kinds of work."""
     records = view.select(CHECK)
     if not records:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])

@@ -40,9 +40,9 @@ from firsttouch.units import format_bytes
 CHECK = "latency"
 RANDOM = "random_latency"
 SEQUENTIAL = "sequential_latency"
-#: Parameters and values that the records of a curve share.
+#: Parameters and values that all records of a curve share.
 MemoryWay = tuple[tuple[str, Any], ...]
-#: The order of a way of measuring in its name; other parameters follow.
+#: The order of the parameters in the name of a way of measuring; others follow.
 _ORDER = ("stride_bytes", "order", "pages", "effort")
 Nodes = tuple[int, ...]
 #: Names and sizes (bytes) of caches, ascending.
@@ -53,9 +53,9 @@ _HOW = (
     "Each step up is a level of the memory hierarchy that is too small for the data; the plateau at the right is "
     "memory. Random loads show the true latency; prefetchers hide part of the latency of sequential loads."
 )
-#: Height (px) of a row of labels of caches, and the size of their letters.
+#: Height of a row of cache labels, and their font size (px).
 _ROW, _LABEL = 18, 12
-#: Length (px) of the shortest axis of sizes.
+#: The shortest length of the axis of sizes (px).
 _LENGTH = 380
 
 
@@ -88,7 +88,7 @@ def aspect(view: HostView) -> Aspect:
 
 
 def _where(local: Sequence[Curve]) -> str:
-    """Return the NUMA node that stands for the host, the first one, and the latencies of all of them."""
+    """Return the NUMA node that represents the host (the first one), and the latencies of all nodes."""
     where, ends = nodes(local[0].pu_nodes), span(c.largest[1].value for c in local)
     return f"{where}, all local ones {ends}" if len(local) > 1 else where
 
@@ -113,7 +113,7 @@ def _as_long(far: Record, near: Record) -> str:
 
 
 # ----------------------------------------------------------------------
-# The curves of a host, and which of their sizes represent which cache, and memory.
+# The curves of a host, and the sizes that represent caches and memory.
 
 
 class Curve(Struct, frozen=True):
@@ -159,7 +159,7 @@ class Curve(Struct, frozen=True):
 class Level(Struct, frozen=True):
     """A cache level, or memory (*cache_bytes* None), and the measured size that represents it.
 
-    A level is not *seen* if this size fits, but is as slow as memory: the host has a part of the cache only.
+    A level is not *seen* if this size fits into it but is as slow as memory: the host has only part of the cache.
     """
 
     name: str
@@ -169,7 +169,7 @@ class Level(Struct, frozen=True):
     seen: bool = True
 
     def why_unseen(self) -> str:
-        """Return the quantity that was measured in place of the level."""
+        """Return what was measured instead of the level."""
         why = "as from memory: the cache is shared with others, or a part of it is reserved"
         return f"{value(self.record)} at {format_bytes(self.size_bytes)}, {why}"
 
@@ -188,20 +188,20 @@ def curves(view: HostView, metric: str) -> list[Curve]:
 
 
 def worst_remote(curves: Sequence[Curve], local: Curve) -> Curve | None:
-    """Return the curve to a remote bank with the highest latency at its largest size, measured as *local* was."""
+    """Return the curve to a remote bank with the highest latency at its largest size, comparable with *local*."""
     remote = [c for c in curves if not c.local and (c.program, c.way) == (local.program, local.way)]
     return max(remote, key=lambda c: c.largest[1].value, default=None)
 
 
 def local_latency(view: HostView) -> Record | None:
-    """Return the record that stands for the latency of local memory: the largest size of the first local curve."""
+    """Return the record that represents the latency of local memory: the largest size of the first local curve."""
     return next((c.largest[1] for c in curves(view, RANDOM) if c.local), None)
 
 
 def cache_levels(topology: Topology | None, nodes: Sequence[int]) -> list[tuple[str, int]]:
     """Return (name, bytes) of the data caches that the PUs of *nodes* reach, smallest first.
 
-    A host with several kinds of core may have several sizes of a level; all of them are returned.
+    A host with several kinds of cores may have several sizes of a level; all are returned.
     """
     if topology is None:
         return []
@@ -213,9 +213,9 @@ def cache_levels(topology: Topology | None, nodes: Sequence[int]) -> list[tuple[
 def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
     """Return the levels that a measured size of the curve represents.
 
-    A cache is shared with code and other data (thesis, section 3.3), so the largest size up to half of it
-    represents it, else the largest that fits. The largest size represents memory if no cache holds it, and a level
-    that is nearly as slow is not seen.
+    A cache also holds code and other data (thesis, section 3.3), so the largest size up to half of the cache
+    represents it, else the largest that fits. The largest size represents memory if no cache holds it; levels that
+    are nearly as slow are not seen.
     """
     levels = []
     for (_, below), (name, size) in pairwise([("", 0), *caches]):
@@ -239,7 +239,7 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
 def _chosen(random: Sequence[Curve], sequential: Sequence[Curve]) -> list[Curve]:
     """Return the curves to draw: the first local one, the worst remote one, and two more of the first place.
 
-    These two are one by another program and the first sequential one.
+    These two are a curve by another program and the first sequential one.
     """
     first = random[0]
     remote = worst_remote(random, first)
@@ -288,7 +288,7 @@ def _panel(
 
 
 def _rows(marked: Mapping[str, int], sizes: Scale) -> list[int]:
-    """Return the row of the label of each cache: the lowest in which it does not touch another one."""
+    """Return the row of each cache's label: the lowest one where it touches no other label."""
     rows, ends = [], list[float]()
     for label, size in marked.items():
         middle, half = sizes.share(size) * _LENGTH, svg.width(label, _LABEL) / 2 + 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of memory while others load it at rising rates."""
+"""Latency of memory under load at rising rates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from firsttouch.units import number, percent
 CHECK = "loaded_latency"
 LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
 UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
-#: Where the load comes from, seen from the NUMA node of the chase, in the order of figures.
+#: The source of the load, as seen from the measuring NUMA node, in the order of figures.
 LOADS = ("local", "outgoing", "incoming")
 
 _TITLE = "Latency of memory while it is loaded"
@@ -46,7 +46,7 @@ _THEORY = drawing.Look(INK, line=1.5, dashes="6 4")
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return where the weakest curve of each kind of load saturates, and the chart of these curves."""
+    """Return the saturation of the weakest curve of each kind of load, and the chart of these curves."""
     curves = load_curves(view)
     theory = topology.bank_bandwidth(view)
     results = [r for load in LOADS if (c := weakest(curves, load)) and (r := _result(c, curves, theory))]
@@ -107,10 +107,10 @@ class LoadPoint(Struct, frozen=True):
 
 
 class LoadCurve(Struct, frozen=True):
-    """The curve of one NUMA node's own bank under a kind of *load* on *load_bank*.
+    """The latency curve of a NUMA node's own bank under a kind of *load* on *load_bank*.
 
-    *read_share* is the part of the traffic that are reads. *points* have rising rates. *unloaded*, *saturation*
-    and *peak* are its figures of merit, None if they were not recorded.
+    *read_share* is the part of reads in the traffic. *points* have rising rates. *unloaded*, *saturation* and
+    *peak* are its figures of merit, None if they were not recorded.
     """
 
     load: str
@@ -125,7 +125,7 @@ class LoadCurve(Struct, frozen=True):
 
     @property
     def saturates(self) -> bool:
-        """Whether the load doubles the latency in most repetitions; in others, the saturation is the peak."""
+        """Whether the load doubles the latency in most repetitions; otherwise the saturation is the peak."""
         if self.saturation is None or self.peak is None:
             return self.saturation is not None
         pairs = list(zip(self.saturation.samples, self.peak.samples, strict=False))
@@ -150,7 +150,7 @@ class LoadCurve(Struct, frozen=True):
 
 
 def load_curves(view: HostView) -> list[LoadCurve]:
-    """Return the curves of a host: by load, NUMA node and bank of the load, reads alone first."""
+    """Return the curves of a host by load, NUMA node and bank of the load; only reads come first."""
     by_curve = by_key(view.select(CHECK), lambda r: json.dumps(Case.from_record(r).way, default=str))
 
     def order(curve: LoadCurve) -> tuple[object, ...]:
@@ -178,7 +178,7 @@ def _curve(records: Sequence[Record]) -> LoadCurve | None:
         node=node,
         load_bank=bank if isinstance(bank, int) else (banks(first) or (node,))[0],
         program=clean(str(first.parameters.get("program", ""))),
-        # The points of a curve that turns back are in the order of their rates.
+        # Points are ordered by rate even where the bandwidth decreases again.
         points=tuple(LoadPoint(latencies[rate], rates.get(rate)) for rate in sorted(latencies)),
         unloaded=merits.get(UNLOADED),
         saturation=merits.get(SATURATION),
@@ -187,7 +187,7 @@ def _curve(records: Sequence[Record]) -> LoadCurve | None:
 
 
 def weakest(curves: Sequence[LoadCurve], load: str) -> LoadCurve | None:
-    """Return the curve of a load with reads alone that saturates first."""
+    """Return the read-only curve of a load that saturates first."""
     saturations = [(-c.read_share, c.saturation.value, c) for c in curves if c.load == load and c.saturation]
     return min(saturations, key=lambda item: item[:2], default=(0, 0, None))[2]
 

@@ -64,7 +64,7 @@ def _result(study: Study) -> Result | None:
 
 
 def _gains(study: Study) -> list[tuple[Record, Interval]]:
-    """Return the scenarios besides the default run, and how many times faster they are."""
+    """Return the scenarios except the default run, and their speed-ups over it."""
     others = (r for r in study.compared() if r is not study.default)
     return [(r, gain) for r in others if study.default and (gain := speedups.speedup(r, study.default))]
 

@@ -44,7 +44,7 @@ def aspect(view: HostView) -> Aspect:
 
 
 def size_texts(view: HostView) -> list[str]:
-    """Return the numbers of NUMA nodes and PUs, and the memory, as far as they were recorded."""
+    """Return the recorded ones of: number of NUMA nodes, number of PUs, memory."""
     records = {r.metric: r for r in view.select(CHECK)}
     nouns = (("numa_nodes", "NUMA node"), ("pus", "PU"))
     texts = [count(round(records[metric].value), noun) for metric, noun in nouns if metric in records]
@@ -59,7 +59,7 @@ KNOWN = "theoretical_bandwidth_known"
 
 
 def fraction(view: HostView, record: Record) -> float | None:
-    """Return the record's rate over the theoretical bandwidth of its banks, None if that is unknown.
+    """Return the ratio of the record's rate to the theoretical bandwidth of its banks, None if unknown.
 
     Formula 3.1 gives the theoretical bandwidth of a package, and all banks are assumed to be equal.
     """
@@ -70,7 +70,7 @@ def fraction(view: HostView, record: Record) -> float | None:
 
 
 def of_theory(view: HostView, record: Record) -> str:
-    """Return the record's rate as a share of the theoretical one, an empty text if that is unknown."""
+    """Return the record's rate as a share of the theoretical one, "" if unknown."""
     share = fraction(view, record)
     return "" if share is None else f"{percent(share)} of theory"
 
@@ -87,12 +87,12 @@ def bank_bandwidth(view: HostView) -> float | None:
 
 
 def theoretical(view: HostView) -> Record | None:
-    """Return the newest record of the theoretical bandwidth, whatever its source: verdicts take the same one."""
+    """Return the newest record of the theoretical bandwidth from any source, which verdicts use, too."""
     return max(view.select(CHECK, metric=METRIC), key=lambda r: (r.time, r.value), default=None)
 
 
 def unknown(view: HostView) -> str:
-    """Return why the theoretical bandwidth of the host is unknown, an empty text if any record has it."""
+    """Return why the theoretical bandwidth of the host is unknown, "" if any record has it."""
     if theoretical(view) is not None:
         return ""
     record = max(view.select(CHECK, metric=KNOWN), key=lambda r: r.time, default=None)

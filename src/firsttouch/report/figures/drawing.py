@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts with axes: lines, bars and heat maps, which the figures have in common."""
+"""The charts of all figures: lines, bars and heat maps, with axes and legends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from firsttouch.units import number
 
 #: Width (px) of a chart.
 WIDTH = 480
-#: Height (px) of a line of text, font size of a heading, and size of plain letters as wide as its bold ones.
+#: Height of a line of text (px), font size of a heading, and the plain font size with the width of its bold
+#: letters.
 _LINE, _HEADING, _WIDE_AS_BOLD = 20.0, 14.0, 16.0
-#: Length (px) of a sign in a legend, from there to its text, and between columns.
+#: Length of a sign in a legend, its distance from the text, and the distance of columns (px).
 _SIGN, _TO_TEXT, _GAP = 30, 38, 16
-#: From the middle of letters to their base line (px), over the font size.
+#: Distance from the middle of letters to their base line, in font sizes.
 _MIDDLE = 0.35
 
 # ----------------------------------------------------------------------
@@ -31,7 +32,7 @@ _MIDDLE = 0.35
 
 
 class Scale(Struct, frozen=True):
-    """An axis from *low* to *high*, which are positive if it is *logarithmic*, with *ticks* (value and label)."""
+    """An axis from *low* to *high* (positive if *logarithmic*), with *ticks* (value and label)."""
 
     low: float
     high: float
@@ -39,7 +40,7 @@ class Scale(Struct, frozen=True):
     logarithmic: bool = False
 
     def share(self, value: float) -> float:
-        """Return where a value is on the axis, from 0 to 1; a value beyond the axis is at its end."""
+        """Return the position of a value on the axis, from 0 to 1; values beyond the axis are at its end."""
         if value <= self.low:
             return 0.0
         low, high = self.low, self.high
@@ -48,9 +49,9 @@ class Scale(Struct, frozen=True):
         return min((value - low) / (high - low), 1.0)
 
     def spaced_ticks(self, length: float, size: Callable[[str], float]) -> list[tuple[float, str]]:
-        """Return the places (0 to 1) and labels of the ticks that have room on *length* px, the last one always.
+        """Return positions (0 to 1) and labels of the ticks that fit on *length* px, always with the last one.
 
-        *size* returns the room (px) that a label takes.
+        *size* returns the length of a label (px).
         """
         kept: list[tuple[float, str]] = []
         for value, label in reversed(self.ticks):
@@ -61,7 +62,7 @@ class Scale(Struct, frozen=True):
 
 
 def steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Return at *most* this number of ticks, at multiples of 1, 2 or 5 times a power of ten."""
+    """Return at most *most* ticks, at multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / most
     unit = 10.0 ** floor(log10(rough))
     step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= rough * (1 - 1e-9))
@@ -83,7 +84,7 @@ def logarithmic_scale(values: Iterable[float]) -> Scale:
     decades = range(floor(log10(low)), floor(log10(high)) + 1)
     factors = (1, 2, 5) if len(decades) < 6 else (1,)
     ticks = [tick for d in decades for factor in factors if low <= (tick := factor * 10.0**d) <= high]
-    # A narrow range has none of them.
+    # A narrow range contains none of these.
     labelled = [(tick, f"{tick:g}") for tick in ticks] if len(ticks) > 2 else steps(low, high, 5)
     return Scale(low, high, labelled, logarithmic=True)
 
@@ -113,19 +114,19 @@ class Look(Struct, frozen=True):
     #: Width (px) of the line, 0 for none, and lengths of its dashes and gaps.
     line: float = 0
     dashes: str = ""
-    #: Position of the series that gives a bar its colour and hatch.
+    #: The index of the series, which determines a bar's colour and hatch.
     bar: int | None = None
 
 
 def series(position: int, *, line: float = 2, radius: float = 4) -> Look:
-    """Return the look of the line at *position* (from 0); colours repeat after six, with other markers."""
+    """Return the look of line *position* (from 0); colours repeat after six, with other markers."""
     index = position % len(SERIES)
     marker = _MARKERS[(position + position // len(SERIES)) % len(_MARKERS)]
     return Look(SERIES[index], marker, radius, line, _DASHES[index])
 
 
 def _draw_sign(canvas: Canvas, look: Look, corner: Place) -> None:
-    """Draw the sign of a legend, with its middle at the left end *corner*."""
+    """Draw a sign of the legend; *corner* is the middle of its left end."""
     x, y = corner
     if look.bar is not None:
         canvas.rectangle((x, y - 5), (_SIGN, 10), canvas.bar_fill(look.bar))
@@ -136,7 +137,7 @@ def _draw_sign(canvas: Canvas, look: Look, corner: Place) -> None:
 
 
 def _columns(labels: Sequence[str], room: float) -> tuple[int, list[float]]:
-    """Return the rows of a legend and the widths of its columns: all that fit into *room* px, at least one."""
+    """Return the rows of a legend and the widths of its columns, as many as fit into *room* px."""
     for rows in range(1, len(labels)):
         columns = [labels[start : start + rows] for start in range(0, len(labels), rows)]
         widths = [_TO_TEXT + max(map(width, column)) + _GAP for column in columns]
@@ -194,10 +195,10 @@ def _draw_across(canvas: Canvas, frame: _Frame, scale: Scale, name: str, *, grid
 
 
 class Axes:
-    """Axes with ticks on a canvas, below a heading and a legend; data are drawn with its methods.
+    """Axes with ticks on a canvas, below heading and legend; its methods draw data.
 
-    *scales* and *names* belong to the x axis and the y axis, *looks* has the labels of the legend. *height* is
-    the height of the axes, and *above* is room over them, px.
+    *scales* and *names* belong to the x axis and the y axis, *looks* has the labels of the legend. *height* is the
+    height of the axes, *above* the room above them (px).
     """
 
     def __init__(
@@ -217,7 +218,7 @@ class Axes:
         rows = self._up.spaced_ticks(height, lambda _: _LINE)
         left = 12 + max([20.0, *(width(label) for _, label in rows)])
         right = max([12.0, *(width(label) / 2 for _, label in self._across.ticks[-1:])])
-        # The name of the y axis stands over it, where it has more room than at its side.
+        # The name of the y axis is above it, where there is more room than beside it.
         top = head.height + _LINE + 10 + above
         self.frame = _Frame(left, top, across - right, top + height)
         self.canvas = Canvas(across, top + height + 46, name)
@@ -232,7 +233,7 @@ class Axes:
         _draw_across(self.canvas, self.frame, self._across, names[0], grid=False)
 
     def place(self, x: float, y: float) -> Place:
-        """Return where a point of the axes is on the canvas."""
+        """Return the position of a point of the axes on the canvas."""
         frame = self.frame
         return (
             frame.left + self._across.share(x) * (frame.right - frame.left),
@@ -250,7 +251,7 @@ class Axes:
     def draw_error_bars(
         self, spans: Iterable[tuple[Place, Place]], colour: str, *, cap: float, **attributes: float
     ) -> None:
-        """Draw bars between two points of the axes each."""
+        """Draw an error bar between each pair of points."""
         placed = [(self.place(*a), self.place(*b)) for a, b in spans]
         self.canvas.error_bars(placed, colour, cap=cap, **attributes)
 
@@ -285,7 +286,7 @@ def wide(values: Collection[float]) -> bool:
 
 
 def ends(value: float, low: float, high: float) -> str:
-    """Return a value with the smallest and the largest repetition, for a tooltip: ``3.1 (3 to 3.2)``."""
+    """Return the tooltip of a value with the smallest and the largest repetition: ``3.1 (3 to 3.2)``."""
     return number(value) if low == high else f"{number(value)} ({number(low)} to {number(high)})"
 
 
@@ -306,7 +307,7 @@ def draw_lines(
 ) -> Panel:
     """Return a panel of *lines* by their name in the legend.
 
-    *label* names the y axis, *heading* stands above. A single line with an empty name has no legend.
+    *label* names the y axis, *heading* is above. A single line with an empty name has no legend.
     """
     all_points = [p for points in lines.values() for p in points]
     few = max(map(len, lines.values())) <= _FEW_POINTS
@@ -348,7 +349,7 @@ class Bar(Struct, frozen=True):
     kind: str
 
 
-#: Sizes (px) of a row and the bar in it, of a text next to a bar and its distance, and of the labels.
+#: Sizes (px): height of a row, height of a bar, font and distance of a bar's text, and font of the labels.
 _ROW, _BAR, _TEXT, _AWAY, _LABEL, _WIDEST_LABEL = 34, 21, 13.0, 7, 12.0, 220
 
 
@@ -365,7 +366,7 @@ def draw_bars(
 ) -> Panel:
     """Return horizontal bars, one below the other; each of *kinds* has its own look, in that order.
 
-    *axis* names the values, *heading* stands above, and a dashed line marks the value *line*.
+    *axis* names the values, *heading* is above, and a dashed line marks the value *line*.
     """
     positions = {kind: i for i, kind in enumerate(kinds)}
     used = {bar.kind for bar in bars}
@@ -397,7 +398,7 @@ def draw_bars(
         canvas.error_bars([((at(bar.low), middle), (at(bar.high), middle))], INK, cap=4)
         x, room = at(bar.high) + _AWAY, width(bar.text, _TEXT)
         if line is not None and x < at(line) + 2 < x + room:
-            x = at(line) + _AWAY  # the line would cross the text
+            x = at(line) + _AWAY  # otherwise the line would cross the text
         canvas.text((x, middle + _MIDDLE * _TEXT), bar.text, size=_TEXT, room=WIDTH - x)
     canvas.line([(left, frame.top), (left, frame.bottom), (frame.right, frame.bottom)], MUTED)
     if line is not None:
@@ -407,7 +408,7 @@ def draw_bars(
 
 
 def _axis_end(bars: Sequence[Bar], length: float) -> float:
-    """Return the end of an axis of *length* px that has room for the texts next to the *bars*."""
+    """Return the end of an axis of *length* px that leaves room for the texts next to the *bars*."""
     ends = [1.05 * max(bar.high for bar in bars)]
     for bar in bars:
         beside = min(width(bar.text, _TEXT) + 2 * _AWAY, 0.8 * length)
@@ -460,7 +461,7 @@ def draw_heatmap(
 ) -> Panel:
     """Return the matrix; colours run from 0 to *highest* (in *unit*), None is an *empty* cell.
 
-    *axes* label the rows and the columns. *name* prefixes the ids. *heading* stands above the matrix, *title* and
+    *axes* label the rows and the columns. *name* prefixes the ids. *heading* is above the matrix, *title* and
     *description* are its text alternative.
     """
     left = 9 + max(map(width, rows))

@@ -28,7 +28,7 @@ Place = tuple[float, float]
 #: Font size (px) of the labels.
 SIZE = 13.0
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
-#: Width over font size, of most characters and of those that differ.
+#: Width in font sizes: of most characters, and of the exceptions.
 _EM = 0.64
 _EMS = {
     letter: em
@@ -78,7 +78,7 @@ def wrap(text: str, room: float, size: float = SIZE) -> list[str]:
 
 
 # ----------------------------------------------------------------------
-# Markers and hatches: series differ in more than colour.
+# Markers and hatches, so that series differ in more than colour.
 
 
 def _ring(corners: int, size: float = 1, *, inner: float = 1, turn: float = 0) -> list[Place]:
@@ -97,7 +97,8 @@ _MARKERS: Mapping[str, Sequence[Place]] = {
     "plus": _ring(8, 1.3, inner=0.45),
     "star": _ring(10, inner=0.4),
 }
-#: Hatch of each colour of SERIES, in squares of 8 px: none, rising, dotted, crossed, falling, upright and level.
+#: The hatch of each colour of SERIES, in squares of 8 px: none, rising, dotted, crossed, falling, upright and
+#: level.
 _RISING, _FALLING = "M-2 2 2-2M0 8 8 0M6 10 10 6", "M-2 6 2 10M0 0 8 8M6-2 10 2"
 _HATCHES = ("", _RISING, "M1 2h1.5M5 6h1.5", _RISING + _FALLING, _FALLING, "M4 0v8M0 4h8")
 
@@ -155,7 +156,7 @@ class Canvas:
     def error_bars(
         self, spans: Iterable[tuple[Place, Place]], colour: str, *, cap: float, **attributes: str | float
     ) -> None:
-        """Draw upright or level bars between two points each, with caps of *cap* px to both sides."""
+        """Draw vertical or horizontal bars between two points each, with caps of *cap* px on both sides."""
         path = ""
         for start, end in spans:
             if start != end:
@@ -186,7 +187,7 @@ class Canvas:
         room: float = inf,
         **attributes: str | float,
     ) -> None:
-        """Draw a text whose base line begins, has its middle or ends (*anchor*) at *place*.
+        """Draw a text with the start, middle or end (*anchor*) of its base line at *place*.
 
         A text that is wider than *room* px is shortened, and its tooltip is the whole text.
         """
@@ -207,7 +208,7 @@ class Canvas:
         return self._define("pattern", f"hatch-{index}", tile, width=8, height=8, patternUnits="userSpaceOnUse")
 
     def gradient(self, colours: Iterable[tuple[float, str]]) -> str:
-        """Return the fill that runs through *colours* from left to right; each has its place, 0 to 1."""
+        """Return a fill with *colours* from left to right, each with its position (0 to 1)."""
         stops = (_element("stop", offset=f"{place:.3g}", stop_color=colour) for place, colour in colours)
         return self._define("linearGradient", "gradient", "".join(stops))
 

@@ -92,7 +92,7 @@ def _row(change: MetricChange, key: str) -> tuple[Entry, ...]:
 
 
 def _needs(changes: Sequence[MetricChange]) -> str:
-    """Return how large a change would have been seen, and what some undecided *changes* need."""
+    """Return the smallest visible change, and what undecided *changes* need."""
     floors = [c.floor for c in changes if c.word not in _DECIDED and math.isfinite(c.floor)]
     seen = [f"would have seen {percent(max(floors))}"] if floors else []
     needs = list(dict.fromkeys(c.needs for c in changes if c.needs))
@@ -105,7 +105,7 @@ def _word_cell(word: Word, text: str = "") -> Cell:
 
 
 def short_table(changes: Sequence[MetricChange]) -> Table:
-    """Return the table with a row for each metric of a check with its worst word, in order of urgency."""
+    """Return a table with a row per metric of a check and its worst word, in order of urgency."""
     by_metric = by_key(changes, lambda c: (c.case.check, c.case.metric))
     ordered = [(min((c.word for c in cases), key=ORDER.index), cases) for cases in by_metric.values()]
     ordered.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[1])))
@@ -184,7 +184,7 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
 # ----------------------------------------------------------------------
 # The files of a comparison.
 
-#: Lines on a terminal or in a ticket, and where the others are.
+#: The most lines on a terminal or in a ticket, and where the others are.
 _SHORT, _WHERE = 20, "index.html, summary.json"
 #: Rows of hosts, and of what only one of the campaigns has, on the page.
 _ON_PAGE = 80
@@ -193,7 +193,7 @@ _ON_PAGE = 80
 class Compared(Struct, frozen=True):
     """The report of a comparison: summary.json (*document*), and its tables.
 
-    *lost* has the cases of only one of the campaigns, *hosts* the hosts that changed unlike others, *short* and
+    *lost* has the cases that only one campaign has, *hosts* the hosts that changed unlike the others, *short* and
     *changes* the metrics.
     """
 
@@ -210,7 +210,7 @@ class Compared(Struct, frozen=True):
 
     @property
     def of_note(self) -> Table:
-        """The changes that are not unchanged."""
+        """The changes except "unchanged"."""
         rows = [row for row in self.changes.rows if cell_of(row[1]).value != "unchanged"]
         return replace(self.changes, rows=rows)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section Configuration of a fleet's report: the settings that deviate, and the ones that divide the hosts."""
+"""The section Configuration of a fleet's report: settings that deviate, and settings that divide the hosts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from firsttouch.judge.verdict import Divided
 from firsttouch.report.document import Block, Fold, Paragraph, Span, Table, how_to_read
 from firsttouch.report.text import clean, count
 
-#: Groups of deviating hosts on the page, in the ticket and in summary.json, and settings that are named of each.
+#: The most groups of deviating hosts on the page, in the ticket and in summary.json, and the most settings of
+#: each.
 _ON_PAGE, _IN_TICKET, _KEPT, _NAMED = 40, 10, 500, 8
 
 
-_HOW = "The value that most hosts have is golden. A row has what hosts that share deviations differ in."
+_HOW = "The golden value is the one that most hosts have. A row lists the deviations that its hosts share."
 
 
 class Drifted(Struct, frozen=True):
     """The configurations of a system's hosts: their *drift*, the *groups* that deviate, and *divisions*.
 
-    A division is two groups of hosts with the settings that differ between them.
+    A division is two groups of hosts and the settings that differ between them.
     """
 
     drift: Drift

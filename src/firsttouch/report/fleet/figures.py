@@ -33,27 +33,27 @@ from firsttouch.systems.references import Reference
 from firsttouch.units import number, quantity, signed_percent
 
 # ----------------------------------------------------------------------
-# Heat map of hosts by metrics: the worst of both have rows and columns.
+# Heat map of hosts by metrics; only the worst hosts and metrics have rows and columns.
 
 #: The most rows (hosts) and columns (metrics).
 MOST_HOSTS, MOST_METRICS = 60, 30
-#: Rows of hosts that pass, for comparison, if not all hosts have a row.
+#: The number of passing hosts that are shown for comparison, if not all hosts have a row.
 _PASSING = 8
-#: The most columns that are printed in larger letters.
+#: The most columns with larger letters.
 _FEW = 15
 #: Relative differences at which a cell's colour changes.
 STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
 
 
-#: Sign in a cell -> its meaning. A pass has none, so that the others stand out.
+#: Sign in a cell -> its meaning. A pass has no sign, so that the others stand out.
 MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_MEASURED: "not measured"}
 
 
 def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     """Return the map of a fleet with its key, or the reason for its absence.
 
-    The columns are in the order of their checks. Hosts and metrics link to their places in a page: *detailed*
-    are the hosts with a separate line; without it, the map has no links.
+    Columns are in the order of their checks. Hosts and metrics link to their places in a page; *detailed* are the
+    hosts with a line of their own. Without *detailed*, there are no links.
     """
     findings = ranks.findings
     samples = findings.samples
@@ -83,7 +83,7 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
             if case not in column:
                 continue
             word = ORDER[findings.words[group]]
-            # A cell and its tooltip have the same expected value: the column's, or the one that decided.
+            # A cell and its tooltip use the same expected value: the column's, or the one that decided.
             change = differences[place] if word == "pass" else float(findings.change[group])
             sign = "" if word == "pass" else SIGNS[word]
             cells[column[case]] = _cell(change, better[column[case]], sign, _tip(ranks, host, group))
@@ -113,7 +113,7 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
 
 
 def _explained(hosts: int, metrics: int) -> Fold:
-    """Return how to read the map, in which *hosts* have no row and *metrics* no column."""
+    """Return how to read the map; *hosts* and *metrics* are the numbers of those that it omits."""
     marks: list[str] = []
     for word in (*(w for w in SIGNS if w != "pass"), "not measured"):
         mark = word_span(word) if word in SIGNS else Span(word, sign=NOT_MEASURED)
@@ -141,7 +141,7 @@ def _empty(sign: str = "") -> Cell:
 def _tip(ranks: Ranks, host: str, group: int) -> str:
     """Return the tooltip of a cell; the header of its column names the metric.
 
-    The reference belongs to the column, or is the one by which this host does not pass.
+    The reference is the column's, or the one by which this host does not pass.
     """
     findings = ranks.findings
     number_of_case = int(findings.samples.case[group])
@@ -155,9 +155,9 @@ def _tip(ranks: Ranks, host: str, group: int) -> str:
 
 
 def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
-    """Return the cases with a column: one or more reasons of each host, then the cases with the worst hosts.
+    """Return the cases with a column: one or more reasons per host, then the cases with the worst hosts.
 
-    They are in the order of their checks, so that a fault of one kind is a block of the map.
+    They are in the order of their checks, so that faults of one kind form a block of the map.
     """
     chosen: set[int] = set()
     for host in hosts:
@@ -193,7 +193,7 @@ HEADER = ("metric", "hosts", "expected", "lowest", "5 %", "median", "95 %", "hig
 
 
 def metric_table(ranks: Ranks) -> Block:
-    """Return the folded table of all metrics that judge hosts, those with the worst hosts first."""
+    """Return the folded table of all metrics that judge hosts, sorted by their worst hosts."""
     if not ranks.cases:
         return not_shown("no metric is judged.")
     caption = f"Metrics over the hosts of system {ranks.findings.system.name}"
@@ -226,7 +226,7 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[Entry, ...]:
 
 
 def _limit_text(reference: Reference, better: str) -> str:
-    """Return the limits of a reference on the sides that are worse, behind a comma; "" if it has none."""
+    """Return the limits of a reference on the worse sides, after a comma; "" if it has none."""
     ends = {"higher": (reference.minimum,), "lower": (reference.maximum,)}
     limits = ends.get(better, (reference.minimum, reference.maximum))
     text = " to ".join(number(end) for end in limits if end is not None)

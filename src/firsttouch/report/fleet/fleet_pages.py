@@ -49,14 +49,14 @@ from firsttouch.units import iso
 # Missing results: hosts, unfinished steps, and metrics that only some hosts have.
 
 _MISSING = "What is missing"
-#: Metrics of a host that are named.
+#: The most metrics of a host that are named.
 _NAMED = 2
 
 
 class MissingResults(Struct, frozen=True):
     """The missing results: *rows* with the result and the reason.
 
-    *hosts* is the number of hosts that lack something, *whole* the number of those without any result.
+    *hosts* is the number of hosts with missing results, *whole* the number without any result.
     """
 
     rows: Sequence[tuple[str, str]]
@@ -102,11 +102,11 @@ def _absent(findings: Findings, host: str) -> str:
 # ----------------------------------------------------------------------
 # The files of a fleet's report.
 
-#: The files of a fleet's report; the folder hosts only on request.
+#: The files of a fleet's report; the folder "hosts" exists only on request.
 FILES = frozenset({"index.html", "hosts", *pages.PURPOSES} - {"records.parquet", "topology.xml"})
-#: Hosts that are listed with cause and evidence.
+#: The most hosts that are listed with cause and evidence.
 MOST_DETAILED = 50
-#: Lines of evidence per host in summary.json.
+#: The most lines of evidence per host in summary.json.
 _KEPT = 20
 #: Lines on a terminal.
 _SHORT = 20
@@ -204,7 +204,7 @@ def build(
 
 
 def _is_judged(findings: Findings) -> bool:
-    """Return whether hosts have verdicts: anything was measured or is missing, but for times of aligners only.
+    """Return whether hosts have verdicts: whether anything but times of aligners was measured or is missing.
 
     A host without anything to compare its metrics with is undecided.
     """
@@ -220,7 +220,7 @@ def worst(findings: Findings) -> list[str]:
 
 
 def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: MissingResults) -> str:
-    """Return the summary in one line; *divided* counts the parts in which the hosts form two groups."""
+    """Return the summary in one line; *divided* is the number of parts in which the hosts form two groups."""
     words = of_verdicts.words(counts)
     words += [f"{unjudged} without a metric that judges hosts"] if unjudged else []
     verdicts = ", ".join(words) or "none judged"
@@ -236,10 +236,10 @@ def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing
 # ----------------------------------------------------------------------
 # The page, the ticket and summary.json.
 
-#: Rows of the page and of the ticket, and where the others are.
+#: The most rows on the page and in the ticket, and where the others are.
 _ROWS, _LISTED, _IN_TICKET, _WHERE = 60, 20, 30, "summary.json"
 _EVERY_HOST = "Every host passes."
-#: A longer list is painted only when it is seen.
+#: A longer list is rendered only when it becomes visible.
 _MANY = 1000
 
 
@@ -326,7 +326,7 @@ class _System(Struct, frozen=True):
             return [Paragraph(_EVERY_HOST, "good")]
         fail, invalid, suspect, undecided = map(word_span, ("fail", "invalid", "suspect", "undecided"))
         meaning = [
-            *(fail, ": a part is worse than good hosts differ by, or a count is wrong. "),
+            *(fail, ": the loss of a part exceeds the differences of good hosts, or a count is wrong. "),
             *(invalid, ": the measurement itself was wrong. "),
             *(suspect, ": unusual, but not surely enough for a fail; or something is missing. "),
             *(undecided, ": the measurements cannot tell yet. "),

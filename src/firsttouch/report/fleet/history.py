@@ -16,7 +16,7 @@ from firsttouch.units import signed_percent
 #: The most changes in the table, and in summary.json.
 MOST_ROWS, MOST_KEPT = 60, 1000
 _HEADER = ("when", "hosts", "part", "change", "configuration")
-_NO_CHANGE = "No part changed. It takes at least three sessions before a change and after it to see one."
+_NO_CHANGE = "No part changed. A change is visible with at least three sessions before and after it."
 _SEEN = (
     "A change has at least three sessions before it and after it. Changes of many hosts come first, then the "
     "newest."

@@ -21,7 +21,7 @@ from firsttouch.report.text import anchors
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
 
-#: The amount that a group adds to the rank of its case on top of its loss, by its verdict.
+#: What a group's verdict adds to its loss in the rank of its case.
 _PLAIN = np.array(
     [{"pass": 0.0, "undecided": 0.5, "suspect": 1.0, "invalid": 5.0, "fail": 20.0}[w] for w in ORDER]
 )
@@ -83,7 +83,7 @@ class Ranks(Struct, frozen=True, dict=True):
 
 
 # ----------------------------------------------------------------------
-# findings.parquet: the findings with names in place of numbers.
+# findings.parquet: the findings with names instead of numbers.
 
 #: Rows per row group of the file.
 _ROWS = 1 << 18
