@@ -189,7 +189,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the model reads of a scenario."""
+    """The features of a scenario that the model reads."""
 
     name: str
     options: tuple[str, ...]

@@ -6,8 +6,8 @@
 Method. Each of ROUNDS rounds runs the same Debian programs inside and outside of the container. The compared
 values are those that firsttouch measures, which exclude the container's start-up. The figure is the median of the
 rounds' ratios with their range, because a slow phase of the host affects both runs of a round. The start-up is the
-wall time of `firsttouch inside apptainer` minus that of `firsttouch` alone; Apptainer's own start-up is printed as
-well.
+wall time of `firsttouch inside apptainer` minus the time of `firsttouch` alone; Apptainer's own start-up is
+printed as well.
 """
 
 from __future__ import annotations

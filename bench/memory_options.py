@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory options bring: programs under each of them against the same program without one.
+"""The gain of memory options: programs under each of them against the same program without one.
 
 Method. Aligners with an index of a synthetic genome of 300 million bases, `samtools sort` and two hash joins run
 under `firsttouch run 1x-default` with each combination of the options of pages and allocators that this host
@@ -13,7 +13,7 @@ allocator are those that firsttouch read back from the kernel. All runs of a pro
 Options that refuse huge pages are left out if the default has none.
 
 The data are made once (about 25 minutes and 6 GB), under FIRSTTOUCH_DATA or datasets/store. The number of rounds
-depends on --effort: quick 1, default 2 (about 10 minutes on two PUs), full 9; for the index half as many.
+depends on --effort: quick 1, default 2 (about 10 minutes on two PUs), full 9; for the index half of these.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def launched(words: Sequence[str], stream: IO[bytes], ok: Sequence[int] = (0,)) 
 
 
 def lines_of(output: Path) -> tuple[int, int]:
-    """Return the number and a checksum of the lines of *output*, in any order (that of SNAP's varies).
+    """Return the number and a checksum of the lines of *output*, in any order, because SNAP's varies.
 
     The SAM header's @PG lines have the command, which an option of the index changes.
     """

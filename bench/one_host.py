@@ -3,11 +3,10 @@
 
 Method. No data set is shipped: each is given by its path. Each of its hosts is judged alone, without references.
 
-FILE.csv   a host per row: cpu_model, sockets, theory_gbs (by its modules), bwmem_read_gbs_all, the reads of all
-           PUs (GB/s). What the processors' files know of its own model is left out, and the median share of all
-           hosts is that of the other models. Then a quarter of the bandwidth is taken off. In a second series the
-           modules are unknown.
-FOLDER     hosts of the form cardiff (see real_fleets.py): those with fewer modules than most are faulty.
+FILE.csv a host per row: cpu_model, sockets, theory_gbs (by its modules), bwmem_read_gbs_all, the reads of all PUs
+(GB/s). The level of its own model in the processors' files is ignored, and the median share comes from the other
+models. Then a quarter of the bandwidth is taken off. In a second series the modules are unknown. FOLDER hosts of
+the form cardiff (see real_fleets.py): those with fewer modules than most are faulty.
 
 *Blamed* are good hosts that are called low, *answered* those that are as expected or low.
 
@@ -44,7 +43,7 @@ from firsttouch.records.schema import Record
 from firsttouch.systems import processors
 from firsttouch.systems.definition import Undescribed
 
-#: What a fault leaves of the bandwidth.
+#: The part of the bandwidth that a fault leaves.
 LEFT = 0.75
 #: bw_mem's and the probe's array, past the caches of a slice.
 ARRAY_MIB = 256

@@ -3,14 +3,14 @@
 
 Here: six aspects are measured in six orders, the rows of a balanced Latin square (E. J. Williams, Experimental
 designs balanced for the estimation of residual effects of treatments, 1949): each aspect is once in each place,
-and once behind each other one. A case's values are compared with their own mean. Two effects are tested, that of
-the place and that of the aspect before, by the variance of their means; its distribution without an effect comes
-from permutations of each case's values (scipy.stats.permutation_test).
+and once behind each other one. A case's values are compared with their own mean. Two effects are tested, of the
+place and of the previous aspect, by the variance of their means; its distribution without an effect comes from
+permutations of each case's values (scipy.stats.permutation_test).
 
 Modelled: fleets of eight good hosts with the 20 metrics of simulated_fleets.py. One host of each has memory that
 keeps something of one of its cases: the case that is measured next loses 8 %. All rounds of a host take its cases
-in the same order, or each round in one that is drawn anew (firsttouch.benchmarks.drawn_order). Words are those of
-the judge after some rounds of three repetitions.
+in the same order, or each round in a newly drawn one (firsttouch.benchmarks.drawn_order). Words are from the judge
+after some rounds of three repetitions.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ NODE = HOST.cpu_nodes[0]
 BANK = NODE if NODE in HOST.memory_nodes else HOST.memory_nodes[0]
 PUS = HOST.usable_pus(NODE)
 MIB = 1 << 20
-#: Repetitions in one run of the probe, as many as in one run of STREAM.
+#: Repetitions in one run of the probe, the same number as in a run of STREAM.
 REPETITIONS = 10
 #: prctl's option that gives a process and those that it starts no transparent huge pages.
 PR_SET_THP_DISABLE = 41
@@ -116,7 +116,7 @@ def likwid_rate(array: int, kernel: str, suffix: str) -> float:
 
 
 def probe_rates(array: int, kernel: str, stores: str, pages: str = "base") -> tuple[float, float]:
-    """Return the probe's rate (GB/s) of all of PASSES repetitions, and the best of as many as STREAM makes."""
+    """Return the probe's rate (GB/s) over PASSES repetitions, and its best over STREAM's number of them."""
     repeated = [f"--min-repetitions={likwid.PASSES}", f"--max-repetitions={likwid.PASSES}"]
     options = [f"--array-bytes={array}", f"--kernels={kernel}", f"--stores={stores}", f"--pages={pages}"]
     options += [f"--pu-nodes={NODE}", f"--banks={BANK}", "--interleave=none", "--quiet", *repeated]
@@ -167,7 +167,7 @@ def others_share(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def pu_seconds() -> tuple[float, float, float]:
-    """Return the seconds of all PUs since boot, those in which they were busy, and those of our own programs."""
+    """Return the seconds of all PUs since boot: in total, busy, and busy with our own programs."""
     line = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0]
     ticks = [int(field) / os.sysconf("SC_CLK_TCK") for field in line.split()[1:9]]  # the guests' are in the others
     own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -307,7 +307,7 @@ def loaded(size: int) -> tuple[dict[str, float], int]:
 
 
 def compare_loaded(rounds: int) -> str:
-    """Return the table of loaded latencies: ratios of the best samples, and the range of those of a round."""
+    """Return the table of loaded latencies: ratios of the best samples, and the range of a round's."""
     size = lmbench.largest_bytes(HOST.last_cache_bytes(), HOST.node(BANK).memory_bytes)
     values: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for number in range(rounds):
@@ -372,7 +372,7 @@ def sweep(array: int, repetitions: int) -> tuple[float, int]:
 
 
 def cost(array: int, rounds: int) -> str:
-    """Return the cost of the probe's sweep over that of algorithm 1, for this host and for one more placement.
+    """Return the cost of the probe's sweep relative to algorithm 1, for this host and for one more placement.
 
     One more placement on the same bank costs its repetitions only: three tenths of ten further repetitions here.
     """

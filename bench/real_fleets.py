@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts on measured fleets with known faults, judged after each day as a site would judge them.
 
-Method. No data set is shipped: each is given by its folder. Its measurements become records, and the records up
-to the end of each day with measurements are judged without references. The command line is run once for each
-data set: store append, report, and fleet history. The words of its report must be those of the last day.
+Method. No data set is shipped: each is given by its folder. Its measurements become records, and the records up to
+the end of each day with measurements are judged without references. The command line is run once for each data
+set: store append, report, and fleet history. The words of its report must equal the last day's.
 
 A faulty host is *found* if it fails on a day of its fault, *named* if it is suspect but never fails, and
 *missed* otherwise. Any other host that fails is *blamed*; `days` counts the pairs of such a host and a day.
@@ -60,7 +60,7 @@ examples:
   python bench/real_fleets.py fleets/dahu fleets/cardiff
   python bench/real_fleets.py fleets/dahu --scenario 'good, then bad' -v
   python bench/real_fleets.py fleets/mine --json"""
-#: A faulty host should fail, and a repaired one pass, within as many sessions.
+#: A faulty host should fail, and a repaired one pass, within this number of sessions.
 SETTLED = 3
 #: Hosts of dahu that are faulty in its first file.
 DAHU_FAULTY = ("dahu-13", "dahu-14", "dahu-15", "dahu-16")
@@ -108,7 +108,7 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """What the verdicts of all days say about a scenario.
+    """The verdicts of all days on a scenario.
 
     *until* has the sessions and days of each faulty host from its fault to its first fail. *words* are those of
     the last day of the fault, *settled* the sessions of a repaired host until it passes for good (None: it

@@ -146,7 +146,7 @@ def _times(milliseconds: np.ndarray) -> pl.Series:
 def make_history(folder: Path, hosts: int, metrics: int, months: int, seed: int) -> int:
     """Fill a store with monthly sessions of three repetitions; return its number of records.
 
-    Files are those of joined appends: some hundred hosts of one month each. After half of the months one host in a
+    Files are as from joined appends: some hundred hosts of one month each. After half of the months one host in a
     hundred loses a quarter of a bank's metrics, and new firmware makes all latencies 4 % worse.
     """
     rng = np.random.default_rng(seed)

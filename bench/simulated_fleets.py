@@ -357,7 +357,7 @@ def scores(condition: Condition, fleets: int, seed: int) -> dict[str, Score]:
 
 
 def faults(conditions: Sequence[Condition], validations: int, seed: int) -> Iterator[str]:
-    """Yield the lines of a table with about so many *validations* of each fault in each condition."""
+    """Yield the lines of a table with about *validations* trials of each fault in each condition."""
     yield f"| hosts | spread, noise | repetitions | rule | false fails per 1,000 | {' | '.join(_COLUMNS)} |"
     yield f"|{'---|' * (5 + len(_COLUMNS))}"
     for condition in conditions:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the Apptainer images of this folder (`make images`), a SHA-256 and an SPDX list of packages beside each.
+"""Builds the Apptainer images of this folder (`make images`), a SHA-256 and an SPDX list of packages next to each.
 
 A build has two stages. The build image (build.def) has the toolchain and builds /opt/firsttouch. A run image
 (run.def.j2 with images.toml) is a base without a toolchain, its packages (packages.toml) and that folder. Parts
@@ -349,7 +349,7 @@ def _state(file: BinaryIO, identifier: bytes, date: int) -> None:
 
 
 def _describe(image: Path, version: str, start: float) -> None:
-    """Write the checksum and the list of packages beside the image."""
+    """Write the checksum and the list of packages next to the image."""
     sha256 = atomic_files.digest(image)
     # Root without capabilities can only start an image without privileges.
     options = ["--no-privs"] if os.geteuid() == 0 else []

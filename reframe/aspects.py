@@ -13,7 +13,7 @@ from firsttouch.records.cases import Case
 for test in aspect_tests(__name__):
     rfm.simple_test(test)
 
-#: Those with a file of their own here, and those that their benchmarks describe.
+#: The ones with a separate file here, and the ones that their benchmarks describe.
 DESCRIBED = {"latency", "bandwidth"} | {name for name, aspect in measure.aspects().items() if aspect.tests}
 OTHERS = [name for name in measure.aspects() if name not in DESCRIBED]
 

@@ -80,7 +80,7 @@ package_names() { # distribution debian-package...: prints the distribution's na
         ' setup/other-distributions.txt
     done
 }
-# Ends with the command that installs packages where apt-get is not. What is not packaged is left out.
+# Ends with the command that installs packages where apt-get is not. Programs without a package are left out.
 fail_with_command() { # debian-package...
     local of command name names=() others=() wanted=()
     of=$(distribution)
@@ -232,8 +232,8 @@ make_venv() {
     local pip=("$new/bin/python" -m pip --disable-pip-version-check -q)
     install_locked "$new" || fail "Python packages could not be installed: no network, or a full disk?"
     if ! grep -q '^uv==' "$lock"; then rm -rf "$new"/bin/uv{,x} "$new"/lib/python*/site-packages/uv{,-*}; fi
-    # On all PUs. Packages have templates that are not Python, which pip ignores as well, and a quarter of all source is
-    # tests, or beside an extension module of the same name.
+    # On all PUs. Packages have templates that are not Python, which pip ignores as well, and a quarter of all
+    # source is tests, or next to an extension module of the same name.
     "$new/bin/python" -m compileall -qq -j 0 -x "/(tests|${uncompiled// /|})/" "$new/lib" || true
     "${pip[@]}" install --no-deps --no-build-isolation -e . || fail "firsttouch itself could not be installed"
     "$python" - "$PWD/$new" "$PWD/.venv" <<'PYTHON'

@@ -41,7 +41,7 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
-# What a job of Slurm, a terminal or a user's profile sets is not what the tests are about.
+# Tests must not depend on variables of a Slurm job, a terminal or a user's profile.
 KEPT = {f"FIRSTTOUCH_{name}" for name in ("ACCELERATOR", "ALONE", "CACHE", "PROBE", "TEST_KILLS")}
 for name in {*os.environ} - KEPT:
     if name.startswith(("FIRSTTOUCH_", "OMP_", "SBATCH_", "SLURM")):
@@ -66,7 +66,7 @@ def _empty_folder(variable):
 # quiet host use the fixture quiet_host.
 _empty_folder("FIRSTTOUCH_LOCK").chmod(0o1777)
 
-# What is downloaded or built for the tests does not depend on the checkout.
+# Downloads and builds of the tests do not depend on the checkout.
 caches.choose()
 
 # No test applies advice that another one, or a user of this checkout, has saved, or reads data files of the site.
@@ -216,7 +216,7 @@ def run_cli(capsys):
 
 @pytest.fixture
 def run_here(capfd):
-    """Returns a function like that of ``firsttouch`` that runs a command in this process.
+    """Returns a function like ``firsttouch`` that runs a command in this process.
 
     Tests of signals, inherited descriptors, standard input and start-up need a process: ``firsttouch``. So does
     ``firsttouch check``, whose time begins with its process.
@@ -311,7 +311,7 @@ def apptainer(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory):
-    """A virtual environment with the wheel of this checkout; its dependencies are those of this environment."""
+    """A virtual environment with the wheel of this checkout; it has the dependencies of this environment."""
 
     def build(folder):
         argv = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(paths.ROOT)]
@@ -416,7 +416,7 @@ def lambda_work(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def lambda_part(tmp_path_factory):
-    """Returns the environment in which the dataset ``lambda`` has its first 4,000 pairs, in as many batches."""
+    """Returns the environment in which the dataset ``lambda`` has its first 4,000 pairs, each a batch."""
     _skip_without_bwa()
     datasets = tmp_path_factory.mktemp("datasets")
     genomes.part_of_lambda(datasets, genomes.PART, batch_bases=40_000)

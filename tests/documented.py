@@ -31,7 +31,7 @@ _OUTPUT = re.compile(r"\s*(?:<!-- differs: ([^>]+?) -->\s*)?^```text\n(.*?)^```$
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
 _MARK = re.compile(r"<!-- not run: ([^>]+?) -->\s*\Z")
 _FILE = re.compile(r"# (append to )?([\w./-]+\.\w+)\n(.*)\Z", re.DOTALL)
-#: What may differ between two runs of a command, besides numbers.
+#: The texts that may differ between two runs of a command, besides numbers.
 DIFFERING = {
     "date": r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}",
     "PUs": r"PUs? [\d,-]+",

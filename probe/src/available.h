@@ -15,7 +15,7 @@ typedef struct {
 // The smallest memory limit of the process's cgroups (both versions, all levels), and the least that they leave.
 Cgroup cgroup_memory(void);
 
-// What the limit of the process's address space (ulimit -v) leaves beside the stacks of so many threads.
+// The address space (ulimit -v) that remains next to the stacks of a number of threads.
 uint64_t address_space_left(int threads);
 
 #endif

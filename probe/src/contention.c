@@ -45,8 +45,8 @@ static bool right(unsigned char *part, uint64_t bytes, uint64_t accesses)
     return within && more == accesses % bytes;
 }
 
-// A repetition makes one access per line of the array; after as many repetitions as a line has bytes, all bytes
-// are done.
+// A repetition makes one access per line of the array; after one repetition per byte of a line, all bytes are
+// done.
 static void work(Member *member, void *argument)
 {
     Run *run = argument;

@@ -15,8 +15,8 @@
 #include "report.h"
 #include "stop.h"
 
-// A sample has so many parts, of which the median counts. Alone, a PU has at most so many samples. The cycle
-// through memory has one line in four: prefetchers bring neighbours.
+// The parts of a sample, whose median is used, and the most samples of a PU alone. The cycle through memory
+// has one line in four: prefetchers bring neighbours.
 enum { ADDITIONS = 1 << 12, PARTS = 32, STRIDE = 4 };
 
 // Bytes of the small cycles: in the first cache of all processors, if two PUs share it; and well inside the
@@ -58,7 +58,7 @@ typedef struct {
     Placed placed;
 } Way;
 
-// PUs of one kind are siblings: equal cores, on which as many PUs work.
+// PUs of one kind are siblings: equal cores with the same number of busy PUs.
 typedef struct {
     long speed;      // of the core by firmware or kernel, 0 if unknown
     int here, other; // PUs of the core that work, and others
@@ -83,7 +83,7 @@ typedef struct {
     const char *wrong;
     int slowed;          // a PU whose steps are made half as fast, to try what finds it, or -1
     int slowed_chain;    // of this chain, or CHAINS: of all
-    double slowed_after; // so many seconds
+    double slowed_after; // seconds
     // What is measured now.
     Way *way;
     Chain chain;
@@ -331,7 +331,7 @@ static void set_siblings(const Run *run, Chain chain, const double *values, doub
     free(ranked);
 }
 
-// Compares the rates of the PUs with those of their siblings, in each sample that counts.
+// Compares the rates of the PUs with their siblings', in each used sample.
 static void compare(const Run *run, Chain chain, Way *way)
 {
     const size_t count = (size_t)run->count;
@@ -550,8 +550,8 @@ static void put_threads(const Run *run)
     json_end(']');
 }
 
-// The threads that had to wait for others. The rate is that of the time that a thread ran, whoever else used its
-// PU.
+// The threads that had to wait for others. The rate refers to the time that a thread ran, whoever else used
+// its PU.
 static void put_waiting(const Run *run, const Way *way)
 {
     List waited = {0};

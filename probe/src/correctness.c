@@ -371,7 +371,7 @@ static void work(Member *member, void *argument)
     }
 }
 
-// A fault of a PU that shows in one of so many answers would have shown in `units` with a probability of 95 %.
+// A fault that affects one of N answers of a PU would have shown in `units` with a probability of 95 %.
 static uint64_t shown_by(uint64_t units)
 {
     return (uint64_t)(1 / -expm1(log(0.05) / (double)units));

@@ -31,7 +31,7 @@ uint64_t random_below(uint64_t *state, uint64_t limit);
 // The numbers below `count` in an order drawn by the seed, or ascending if that is 0.
 List list_turns(int count, int64_t seed);
 
-// The folder that holds the kernel's files: that of a stored host, or empty for this one.
+// The folder of a stored host that holds the kernel's files, or empty for this host.
 extern const char *file_root;
 
 // The text of a small file without its last newline, or NULL. The caller frees it.

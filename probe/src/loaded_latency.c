@@ -106,7 +106,7 @@ static void set_pause(Run *run, int64_t pause)
     chase(run, run->options->sanity ? SANITY_NS : SETTLE_NS, &look);
 }
 
-// The time off a PU is no latency, but less load.
+// Time off a PU is less load, not latency.
 static Point sample(Run *run)
 {
     const int usual = run->options->sanity ? 1 : LOOKS;
@@ -290,7 +290,7 @@ static void measure(const Options *options, const Curve *curve, int number, int 
     placed_free(&placed);
 }
 
-// The chaser's PU, then those of the loaders. The list is empty if there is no loader.
+// The chaser's PU, then the loaders' PUs. The list is empty if there is no loader.
 static List crew(const Options *options, const Host *host, int node, Load load)
 {
     const Node *here = host_node(host, node);

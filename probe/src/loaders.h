@@ -31,8 +31,8 @@ typedef struct {
 // core if there is no other core.
 List loaders_pus(const Node *node);
 
-// The bytes of each bank's array: the option's, or well past the caches as far as memory allows beside a cycle.
-// Fails if it does not fit.
+// The bytes of each bank's array: the option's, or well past the caches as far as memory allows next to a
+// cycle. Fails if it does not fit.
 uint64_t loaders_bytes(const Options *options, const Host *host, Pages pages, int count);
 
 // Divides an array, every element of which is 1, among loaders that are idle.

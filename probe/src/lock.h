@@ -7,11 +7,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-// spin: all waiters read one word, and try to change it as soon as it is free.
-// ticket: waiters are served in order; each pauses in proportion to the number of those before it.
-// mutex: pthread_mutex_t, whose waiters sleep.
-// queue: waiters are served in order; each waits at a cache line of its own (Mellor-Crummey and Scott, 1991).
-// atomic: no lock; a fetch-and-add hands out blocks of fixed size.
+// spin: all waiters read one word, and try to change it as soon as it is free. ticket: waiters are served in
+// order; each pauses in proportion to the number of those before it. mutex: pthread_mutex_t, whose waiters
+// sleep. queue: waiters are served in order; each waits at a separate cache line (Mellor-Crummey and Scott,
+// 1991). atomic: no lock; a fetch-and-add hands out blocks of fixed size.
 typedef enum { SPIN, TICKET, MUTEX, QUEUE, ATOMIC, LOCK_TYPES } LockType;
 
 extern const char *const lock_names[LOCK_TYPES];

@@ -116,7 +116,7 @@ static const char *take_atomically(const Run *run, Worker *worker)
     return worker->buffer + text->block_bytes;
 }
 
-// The time between two readings of the clock without that of a reading (ns).
+// The time between two readings of the clock without the cost of a reading (ns).
 static double elapsed(const Run *run, int64_t from, int64_t to)
 {
     const double time = (double)(to - from) - run->speed.clock_ns;
@@ -428,7 +428,7 @@ static void print(const Options *options, const Case *of, const Result *result)
     report_close();
 }
 
-// True if one team of threads can measure both cases: blocks are in a text of their own.
+// True if one team of threads can measure both cases: blocks are in a separate text.
 static bool alike(const Case *a, const Case *b)
 {
     return a->threads == b->threads && a->placing == b->placing &&

@@ -32,7 +32,7 @@ uint64_t memory_available(const Host *host, const List *banks, Pages pages);
 // The bytes rounded up to whole pages; fails if they are not available.
 uint64_t memory_require(const Host *host, const List *banks, Pages pages, uint64_t bytes);
 
-// Fails if arrays or a cycle of so many bytes fit into the caches twice over: they would measure caches.
+// Fails if arrays or a cycle of this size fit into the caches twice over: they would measure caches.
 void memory_beyond_caches(uint64_t bytes, uint64_t caches);
 
 // Allocates memory, touches it (every double is `value`) by PUs near the banks, and verifies its pages.

@@ -32,7 +32,7 @@ typedef enum { LOCAL, OUTGOING, INCOMING, LOADS } Load;
 
 extern const char *const load_names[LOADS];
 
-// Of the threads of locks. compact: the PUs of the NUMA node nearest to the bank, then those of the next one.
+// Of the threads of locks. compact: the PUs of the NUMA node nearest to the bank, then of the next one.
 // spread: one PU of each NUMA node, then a second one of each.
 typedef enum { COMPACT, SPREAD, PLACINGS } Placing;
 
@@ -48,7 +48,7 @@ extern const char *const running_names[RUNNINGS];
 enum { SUSTAINED_SAMPLES = 100 };
 enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64, PAIRS_DEFAULT = 2048, WORKS_MOST = 16 };
 
-// Records are those of reads of 100 bases and more; blocks those of Langmead and others (2019).
+// Records hold reads of 100 bases and more; blocks are as in Langmead and others (2019).
 enum { RECORD_BYTES = 256, RECORD_LEAST = 64, RECORD_MOST = 1 << 16, BLOCK_BYTES = 12288, BATCH_MOST = 4096 };
 
 typedef struct {

@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// Base pages, transparent huge pages and those of hugetlbfs.
+// SPDX-License-Identifier: Apache-2.0 Base pages, transparent huge pages and hugetlbfs pages.
 #ifndef PAGES_H
 #define PAGES_H
 

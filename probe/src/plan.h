@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The placements of a sweep (thesis algorithm 1): PU-sets x banks, and which of them are alike.
+// SPDX-License-Identifier: Apache-2.0 The placements of a sweep (thesis algorithm 1): PU-sets x banks, and
+// which of them are equivalent.
 #ifndef PLAN_H
 #define PLAN_H
 
@@ -22,7 +22,7 @@ typedef struct {
 Plan plan_make(const Options *options, const Host *host, const List *set_sizes);
 void plan_free(Plan *plan);
 
-// Prints the field stands_for of a result: the placements that are alike.
+// Prints the field stands_for of a result: the equivalent placements.
 void plan_stands_for(const Plan *plan, int placement);
 
 // True if any placement on this target is measured; else its memory is not needed.

@@ -183,7 +183,7 @@ static int widest(const Options *options, const Host *host)
     return most;
 }
 
-// Refuses other numbers of threads than those of the PUs; returns the most.
+// Refuses numbers of threads that the PUs do not have; returns the most.
 static int most_threads(const Options *options, const Host *host)
 {
     const List pus = options_pus(options, host, &options->pu_nodes);

@@ -62,7 +62,7 @@ typedef struct {
     uint64_t timer;     // the ticks between two readings of the clock
     uint64_t step;      // the ticks of which all readings are multiples: 26 on some processors
     uint64_t additions; // of a chain
-    uint64_t every;     // one access in so many is made slower, to try what finds it, or 0
+    uint64_t every;     // every N-th access is made slower to test the detection, or 0
     double slower;      // by this time (ns)
     double tick;        // ns
     Histogram *sample, *sum;
@@ -75,7 +75,7 @@ typedef struct {
     } refresh;
 } Run;
 
-// Ticks of the processor's clock. What precedes has ended, and what follows has not begun.
+// Ticks of the processor's clock. Earlier work has ended, and later work has not begun.
 static inline uint64_t ticks(void)
 {
 #if defined(__x86_64__)
@@ -128,7 +128,7 @@ static void wait_for(double time)
         team_relax();
 }
 
-// Times accesses, and as many chains of additions; the timer's own time is subtracted from each.
+// Times accesses, and the same number of chains of additions; the timer's own time is subtracted from each.
 static void measure(Run *run)
 {
     uint64_t begins[BLOCK], ends[BLOCK];
@@ -185,9 +185,9 @@ static double median_ticks(const uint64_t *counts)
     return median;
 }
 
-// Subtracts from the accesses those that an interruption made slow: as many as there are slow chains. A chain is
-// slow that took INTERRUPTION longer than the median. Its delay added to an access of the median gives the bin; if
-// there are fewer accesses in it, those of bins within an octave go. Returns the number of slow chains.
+// Subtracts accesses that an interruption made slow: the number of slow chains. A chain is slow that took
+// INTERRUPTION longer than the median. Its delay added to an access of the median gives the bin; if there are
+// fewer accesses in it, those of bins within an octave go. Returns the number of slow chains.
 static uint64_t subtract(const Run *run, const Histogram *histogram, double *counts)
 {
     const double access = median_ticks(histogram->accesses), chain = median_ticks(histogram->chains);
@@ -517,7 +517,7 @@ void tails(const Options *options, const Host *host)
             const Node *node = host_node(host, plan.sets[placement->set].values[0]);
             for (int loaded = 0; loaded <= 1 && !stop_signal(); loaded++) {
                 if (loaded && (node->pus.count < 2 || !list_has(&node->pus, nearest)))
-                    continue; // the load is that of the bank's own NUMA node
+                    continue; // the load comes from the bank's own NUMA node
                 Run run = first;
                 run.walk = &walk;
                 run.loaded = loaded;

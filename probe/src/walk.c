@@ -46,7 +46,7 @@ static double follow(void ***place, uint64_t steps)
 Walker walker_warm(const Walk *walk, bool sanity)
 {
     Walker walker = {.place = walk->head};
-    // Warms the caches: one round, or as many steps as fill the caches twice.
+    // Warms the caches: one round, or enough steps to fill the caches twice.
     const uint64_t fills = 2 * walk->host->cache_bytes / walk->host->line_bytes + TRIAL_STEPS;
     follow(&walker.place, walk->lines < fills ? walk->lines : fills);
     const double step = follow(&walker.place, TRIAL_STEPS);

@@ -124,7 +124,7 @@ def test_an_environment_is_made_for_a_system(tmp_path):
 
 
 def test_a_part_of_the_stack_is_built_from_the_lock_of_all(tmp_path, monkeypatch):
-    """Their dependencies are those of the whole stack."""
+    """They have the dependencies of the whole stack."""
     started = []
     monkeypatch.setattr(stack, "_spack", lambda args, folder, words: started.append(words) or 0)
     monkeypatch.setattr(stack, "host_system", lambda: "debian12")
@@ -190,7 +190,7 @@ def test_optional_packages_are_built_if_named_and_their_sources_are_locked(tmp_p
         recipe = SPACK / f"repo/spack_repo/firsttouch/packages/{name.replace('-', '_')}/package.py"
         (digest,) = re.findall(rf'version\("{version}", sha256="(\w+)"\)', recipe.read_text())
         assert (version, digest) in locked
-    # What is not asked for is not left out either.
+    # Programs that were not requested are not reported as left out.
     capsys.readouterr()
     stack.environment(arguments(tmp_path, target="neoverse_n1"))
     assert "bowtie-lock" not in capsys.readouterr().err

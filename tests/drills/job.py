@@ -192,7 +192,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def environment(self, **variables: str) -> Iterator[None]:
-        """Be on this cluster: the probe is the model, and files of the host are those of the modelled one."""
+        """Be on this cluster: the probe is the model, and files of the host come from the model."""
         global _locks  # noqa: PLW0603 - threads share this process's environment
         _locks = self.folder / "locks"
         ancestors = host_lock.ancestors
@@ -229,7 +229,7 @@ class Cluster:
             patch.setattr(Journal, "_records_at", self._records_at)
             patch.setattr(samples_table, "of_records", self._of_records)
             patch.setattr(measuring, "judged", self._judged)
-            # What a killed host keeps is not the topic here.
+            # Results of killed hosts are not the topic here.
             patch.setattr(os, "fsync", lambda _descriptor: None)
             yield
 
@@ -263,7 +263,7 @@ class Cluster:
             raise RunFailed("dmidecode reads no memory device: /dev/mem: Permission denied")
         return self._host.dmidecode()
 
-    # What health.py asks of the module health_counters.
+    # The functions of health_counters that health.py calls.
     Counter = health_counters.Counter
     difference = staticmethod(health_counters.difference)
 

@@ -67,7 +67,7 @@ class Host:
     faults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def part(self, part: str, quality: str, good: float = 1.0) -> float:
-        """Return a property of a part: that of a good one unless it is faulty."""
+        """Return a property of a part: a good part's unless it is faulty."""
         return float(self.faults.get(part, {}).get(quality, good))
 
     @property
@@ -158,7 +158,7 @@ class Host:
 
 
 # ----------------------------------------------------------------------
-# What the probe prints, by aspect: cases with the value that the parts give.
+# The probe's output by aspect: cases with the value that follows from the parts.
 
 
 def numbers(text: str) -> list[int]:

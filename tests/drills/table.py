@@ -46,7 +46,7 @@ class FleetOfDrills:
     hosts: int = 9
     effort: str = "smoke"
     steps: tuple[str, ...] = ()
-    #: What replaces the facts of the system.
+    #: Replacements of the system's facts.
     facts: Mapping[str, str] = field(default_factory=dict)
 
 

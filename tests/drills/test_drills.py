@@ -38,7 +38,7 @@ class Drilled:
         fleet = modelled_host.Fleet(faults={host: drill.fault for host, drill in self.drill_of.items()})
         self.cluster = Cluster(folder, fleet, hosts, effort=plan.effort, facts=plan.facts)
         steps = (f"--step={step}" for step in plan.steps)
-        # What an earlier campaign said is replaced.
+        # The result of an earlier campaign is replaced.
         (folder / "verdicts").mkdir()
         for host in hosts:
             word = "pass" if host in self.drill_of else "fail"
@@ -154,7 +154,7 @@ def test_the_fault_moves_the_metrics_that_it_shows(fleets: Any, fleet: str, dril
 
 
 def _moves(records: list[schema.Record], host: str) -> bool:
-    """Return whether a case of *host* is beyond those of all other hosts, or is measured there only."""
+    """Return whether a case of *host* is beyond all other hosts', or is measured there only."""
     by_case: dict[str, dict[str, list[float]]] = {}
     for record in records:
         key = json.dumps({k: v for k, v in record.parameters.items() if k in NAMED}, sort_keys=True, default=str)
@@ -273,7 +273,7 @@ def _nhc(folder: Path, host: str) -> int:
 
 
 # ----------------------------------------------------------------------
-# What no campaign measures: measured by hand, kept in a store, judged there.
+# Metrics that no campaign measures: measured by hand, kept in a store, judged there.
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@
 The guests of guest.py have this host's programs. An arm64 guest cannot run them: it has an initramfs with a static
 busybox and a static probe, runs the commands of one script, prints to its console, and ends.
 
-The kernel, busybox and hwloc are those of Debian's arm64 packages, unpacked below the cache of image.py. apt
+The kernel, busybox and hwloc come from Debian's arm64 packages, unpacked below the cache of image.py. apt
 downloads them from this host's own package sources; its lists of packages stay unchanged. On a host without
 network, put the files there once: arm64/*.deb.
 """

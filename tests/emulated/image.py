@@ -119,8 +119,8 @@ def _kernel_tree() -> Path:
 def _unpacked_kernel(packed: bytes) -> bytes:
     """Return the uncompressed kernel, or no bytes if it is not compressed as in Debian 12.
 
-    QEMU boots both, but a kernel that decompresses itself takes six seconds on an emulated processor.
-    The header's fields are those of Linux's x86 boot protocol.
+    QEMU boots both, but a kernel that decompresses itself takes six seconds on an emulated processor. The header's
+    fields follow Linux's x86 boot protocol.
     """
     setup_sectors = packed[0x1F1]
     offset, length = struct.unpack_from("<II", packed, 0x248)

@@ -22,7 +22,7 @@ Row = tuple[int, ...]
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A machine's file. What it leaves out is that of the machine that it names as its base."""
+    """A machine's file. Missing keys are taken from the machine that it names as its base."""
 
     description: str
     cpu: str
@@ -57,8 +57,8 @@ class Machine:
     offline_pus: tuple[int, ...] = ()
     #: NUMA nodes that the cpuset of every command allows; empty: no cpuset.
     allowed_nodes: tuple[int, ...] = ()
-    #: What the firmware states in its HMAT, from each NUMA node with PUs to each NUMA node: GB/s and ns. Empty: no
-    #: HMAT. A NUMA node without PUs has as its initiator the NUMA node of the highest bandwidth.
+    #: The firmware's HMAT, from each NUMA node with PUs to each NUMA node: GB/s and ns. Empty: no HMAT. A NUMA
+    #: node without PUs has as its initiator the NUMA node of the highest bandwidth.
     bandwidth: tuple[tuple[int, ...], ...] = ()
     latency: tuple[tuple[int, ...], ...] = ()
 

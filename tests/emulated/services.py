@@ -46,6 +46,6 @@ def settle(guest: Guest) -> Mapping[str, str]:
         "FIRSTTOUCH_EFFORT": os.environ.get("FIRSTTOUCH_EFFORT") or "smoke",
         # Each poll of Slurm takes the only emulating thread away from the measurement.
         "RFM_POLL_RATE_MAX": "0.5",
-        # ReFrame and firsttouch are installed beside the interpreter that runs this.
+        # ReFrame and firsttouch are installed next to the interpreter that runs this.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
     }

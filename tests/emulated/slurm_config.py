@@ -2,7 +2,7 @@
 """The configuration of a small Slurm whose controller, database and hosts are all on one machine.
 
 It uses neither systemd nor cgroups, and all files are below one folder, so that several clusters can run at once
-beside the machine's own Slurm. Standard library only, because the guest uses it too.
+next to the machine's own Slurm. Standard library only, because the guest uses it too.
 """
 
 from __future__ import annotations

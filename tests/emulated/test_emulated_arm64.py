@@ -67,7 +67,7 @@ def test_kernels_of_a_processor(tree: Path, cpu: str, sets: list[str], preferred
 
 @pytest.fixture(scope="module")
 def documents(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What every aspect of the probe printed on the machine, which boots once."""
+    """The output of every aspect of the probe on the machine, which boots once."""
     commands = {aspect: [aspect, "--sanity", "--quiet", *OPTIONS.get(aspect, ())] for aspect in probe.ASPECTS}
     commands["topology"] = ["topology"]
     return arm64.run(tree, tmp_path_factory.mktemp("arm64"), commands)

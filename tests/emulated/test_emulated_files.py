@@ -49,7 +49,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, reason: str
 
 def test_the_probes_arrays_are_small_on_an_emulated_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def options(aspect: str, small: Sequence[str] | None = None) -> list[str]:
-        """Return the options that the probe gets, without those of its repetitions and order."""
+        """Return the options of the probe, except repetitions and order."""
         asked: list[str] = []
 
         def follow(_: str, words: list[str], *, say: object) -> Generator[list[Record], None, SimpleNamespace]:

@@ -187,7 +187,7 @@ def check_copies(results: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_bwa_lies_where_it_should_and_gives_the_same_alignments(small: Small) -> None:
-    """The alignments are those of one instance on this host, outside of the guest."""
+    """The alignments equal one instance's on this host, outside of the guest."""
     results = by_name(small.aligned)
     check_where_asked(results)
     check_copies(results)
@@ -220,7 +220,7 @@ def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch
             assert set(asked["numa_nodes"]) <= {n for n in allowed if described.memory[n]}, name
             assert not set(asked["pus"]) & set(described.offline_pus), name
             assert set(asked["pus"]) <= {pu for n in allowed for pu in described.pus_of(n)}, name
-    if described.name == "tiers":  # HBM is beside NUMA node 0 only
+    if described.name == "tiers":  # HBM is next to NUMA node 0 only
         assert [set(pages(own)) for own in results["2x-fast"]["own"]] == [{2}, {1}]
     else:
         assert not any("tier" in name for name in results)

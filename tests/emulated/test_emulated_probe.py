@@ -190,11 +190,11 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native_probe: Path) 
         assert len(covered) == len(set(covered)) == number
         for result in document["results"]:
             for other in result["stands_for"]:
-                alike = [
+                matching = [
                     sorted(guest.machine.distances[n][p["banks"][0]] for n in p["pu_nodes"])
                     for p in (result, other)
                 ]
-                assert alike[0] == alike[1]
+                assert matching[0] == matching[1]
         # A NUMA node is local, one hop or two hops away.
         assert size != 1 or len(document["results"]) == 3
 

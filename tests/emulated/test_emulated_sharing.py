@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs at once on a host of eight PUs have PUs of their own while there are free ones, whoever is killed."""
+"""Runs at once on a host of eight PUs have separate PUs while there are free ones, even if runs are killed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A program that reads blocked FASTQ as those of Langmead et al. 2018 do, and "aligns" all reads to one place.
+"""A program that reads blocked FASTQ like Langmead et al. 2018, and "aligns" all reads to one place.
 
-It refuses pipes, reads a block at once, and fails on one that does not hold as many whole records as it expects.
-It writes several files: for out.sam, these are out.part1.sam and so on. The first one has the header.
+It refuses pipes, reads a block at once, and fails on one without the expected number of whole records. It writes
+several files: for out.sam, these are out.part1.sam and so on. The first one has the header.
 """
 
 import argparse

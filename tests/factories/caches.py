@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests download, build or install, kept so that it is made once: for a run, or for all checkouts.
+"""Caches of downloads, builds and installations of the tests: made once per run, or once for all checkouts.
 
 The cache of all checkouts has a folder for each week, because Debian's packages in it become old. You can remove
 it whenever no tests run: ``rm -r ~/.cache/firsttouch-tests``.

@@ -37,7 +37,7 @@ def text(element: ET.Element) -> str:
 
 
 def extent(element: ET.Element) -> Extent:
-    """Return the extent of a shape; that of a text is estimated."""
+    """Return the extent of a shape; estimated for texts."""
     of = {name: float(element.get(name, 0)) for name in ("x", "y", "width", "height", "cx", "cy", "r")}
     if local(element) == "rect":
         return of["x"], of["y"], of["x"] + of["width"], of["y"] + of["height"]

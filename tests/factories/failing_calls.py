@@ -22,7 +22,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Failure:
-    """What a command did when a *call* failed, such as ``write /path``; *folder* is where it worked then."""
+    """The result of a command whose *call* failed, such as ``write /path``; *folder* is its working folder."""
 
     call: str
     folder: Path

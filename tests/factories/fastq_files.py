@@ -22,7 +22,7 @@ GOOD = [["@a", "ACGT", "+", "IIII"], ["@b", "AC", "+", "II"], ["@c", "A", "+", "
 
 
 def common(examples):
-    """Each example writes its files anew, so one folder is enough for a test."""
+    """Each example overwrites its files, so one folder is enough for a test."""
     return settings(
         max_examples=examples,
         deadline=None,
@@ -117,6 +117,6 @@ def nothing_stays():
 
     before = held()
     yield
-    # What an earlier test has left may end meanwhile.
+    # Processes of an earlier test may end meanwhile.
     stays = held() - before
     assert not stays, stays

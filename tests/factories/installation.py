@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual environments with wheels, whose dependencies are those of the environment of the tests."""
+"""Virtual environments with wheels and the dependencies of the tests' environment."""
 
 from __future__ import annotations
 

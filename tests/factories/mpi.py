@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 #: Open MPI refuses both otherwise. UCX, which MPICH uses, takes processes of this machine for neighbours that can
-#: read each other's memory, and those of two hosts have separate namespaces.
+#: read each other's memory, and ranks of two hosts have separate namespaces.
 VARIABLES = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -35,9 +35,7 @@ def pytest_sessionfinish(session):
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *sorted(repeated)]
     alone = subprocess.run(argv, cwd=config.rootpath, env={**environment, "FIRSTTOUCH_ALONE": "1"}, check=False)
-    result = (
-        f"beside others: {len(repeated)} failed; alone: {'passed' if alone.returncode == 0 else 'failed again'}"
-    )
+    result = f"with others: {len(repeated)} failed; alone: {'passed' if alone.returncode == 0 else 'failed again'}"
     if alone.returncode == 0 and repeated == {report.nodeid for report in failed}:
         session.exitstatus = pytest.ExitCode.OK
         result += ", so the run passes"

@@ -19,7 +19,7 @@ LANES = (700, 290, 10)
 
 
 def lanes(folder):
-    """Write three lanes of pairs; return the reference, the files of mate 1 and those of mate 2.
+    """Write three lanes of pairs; return the reference, the files of mate 1 and the files of mate 2.
 
     Half of the genome is repeats. Some mates are far apart, others have random bases, as both have in some pairs.
     """

@@ -116,7 +116,8 @@ def host_of_packages(
     """Return *packages* of *nodes* NUMA nodes each as XML, with *cores* and *memory* (bytes) in each NUMA node.
 
     The first PU of each core comes before the second ones of all, as Linux numbers them. The cores of a NUMA node
-    share *caches* last-level caches. With *hbm*, each has so much high-bandwidth memory in a NUMA node of its own.
+    share *caches* last-level caches. With *hbm*, each has this amount of high-bandwidth memory in a separate NUMA
+    node.
     """
     total = packages * nodes * cores
 

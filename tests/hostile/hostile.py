@@ -17,7 +17,7 @@ To add a kind of input, write tests/hostile/test_hostile_<kind>.py:
 
 The marker `hostile` is set for all tests of this folder. Each case has its own folder, which is the working
 directory and holds the input; HOME, TMPDIR, FIRSTTOUCH_OUT, FIRSTTOUCH_DATA and FIRSTTOUCH_SYSTEMS are empty
-folders beside it. `firsttouch.cli.main` runs in this process, which costs milliseconds; ``process=True`` starts
+folders next to it. `firsttouch.cli.main` runs in this process, which costs milliseconds; ``process=True`` starts
 `python -m firsttouch` for cases that need a process: signals, closed descriptors, other users.
 
 The harness checks for each case: the exact exit status; no traceback; one line with the error at the end of
@@ -49,7 +49,7 @@ from firsttouch import cli
 LIMIT = 120
 ROOT = Path(__file__).resolve().parents[2]
 VM = ROOT / "docs" / "examples" / "vm.jsonl"
-#: Environment variable -> folder beside the case's.
+#: Environment variable -> folder next to the case's.
 FOLDERS = {
     "HOME": "home",
     "TMPDIR": "tmp",
@@ -68,8 +68,8 @@ class Case:
     *make* makes the input: a mapping of file name -> content (text or bytes), or a function that gets the folder.
     *argv* are the arguments without the program's name. *says* is a regular expression that the messages or the
     output must match, or several: many inputs in one case cost one run. *leaves* are patterns of new files
-    (`out/*`, relative to the case's folder; `../tmp/*` for those beside it), *changes* of files that may change.
-    *environment* is set on top of the isolated one; None unsets a variable. *encoding* is that of both output
+    (`out/*`, relative to the case's folder; `../tmp/*` for files next to it), *changes* of files that may change.
+    *environment* is set on top of the isolated one; None unsets a variable. *encoding* is the one of both output
     streams, as PYTHONIOENCODING names it.
 
     *opened* are files that a shell would open, such as ``<r.fq >>log 9<>x``, in this process.

@@ -81,7 +81,7 @@ CASES = [
     Case("report: a name that is too long", [*REPORT, "x" * 300], 2, "too long", INPUT),
     Case("report: compare one", [*REPORT, "out", "--compare"], 2, "takes two", INPUT),
     Case("report: other system", [*REPORT, "out", "--system", "amd-opteron"], 2, "no record of system", INPUT),
-    Case("report: XML that is none", [*REPORT, "out", "--xml", "notes.txt"], 2, "notes.txt", INPUT),
+    Case("report: not XML", [*REPORT, "out", "--xml", "notes.txt"], 2, "notes.txt", INPUT),
     Case("report: notes as records", ["report", "notes.txt", "-o", "out"], 2, "notes.txt:1: not JSON", INPUT),
     *(
         Case(f"run: {regex}", ["run", "--check", "c.yaml"], 2, "not a regular expr", checked_by(regex))

@@ -109,7 +109,7 @@ NOT_A_CAMPAIGN = {
     "empty": damaged("campaign.json", ""),
     "deep": damaged("campaign.json", DEEP),
     "another schema": changed("campaign.json", schema=9),
-    "a kind that is none": changed("campaign.json", kind="destroy"),
+    "an unknown kind": changed("campaign.json", kind="destroy"),
     "no steps": changed("campaign.json", steps=[]),
     "a step without argv": changed("campaign.json", steps=[{**STEP, "argv": []}]),
     "a step that leaves the folder": changed("campaign.json", steps=[{**STEP, "name": "../../x"}]),
@@ -121,8 +121,8 @@ BAD_LINE = {
     "deep": damaged("hosts/n1/steps.jsonl", DEEP + "\n"),
     "begin behind the end": changed("hosts/n1/steps.jsonl", begin=10, end=5),
     "begin before the file": changed("hosts/n1/steps.jsonl", begin=-5, end=5),
-    "a state that is none": changed("hosts/n1/steps.jsonl", state="great"),
-    "a job that is no number": changed("hosts/n1/steps.jsonl", job="7; id"),
+    "an unknown state": changed("hosts/n1/steps.jsonl", state="great"),
+    "a job without a number": changed("hosts/n1/steps.jsonl", job="7; id"),
 }
 GONE = {
     "removed": damaged("hosts/n1/records.jsonl", None),
@@ -133,7 +133,7 @@ GONE = {
 NOT_A_SUBMISSION = {
     "not JSON": damaged("submissions/7.json", "{"),
     "deep": damaged("submissions/7.json", DEEP),
-    "a job that is no number": changed("submissions/7.named.json", job="ALL"),
+    "a job without a number": changed("submissions/7.named.json", job="ALL"),
     "hosts that are numbers": changed("submissions/7.named.json", hosts=[5]),
 }
 CASES = [

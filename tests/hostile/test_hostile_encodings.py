@@ -105,7 +105,7 @@ def test_hostile_encodings(case, hostile):
 
 
 def _secret(folder):
-    """Makes a folder that only its owner may read, beside one with records, and a file that is as secret."""
+    """Creates a private folder next to one with records, and a private file."""
     for name in ("e/open", "e/closed"):
         (folder / name).mkdir(parents=True)
         (folder / name / "records.jsonl").write_text(FEW)

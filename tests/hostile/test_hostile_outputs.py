@@ -136,7 +136,7 @@ MANY = ["--output-threads=1000000", "-o", "o.sam"]
 ALIGNING += [
     Case("more threads than PUs", [*ALIGN, *MANY, *BWA], 2, r"1000000: this process may use \d+ PUs", aligning)
 ]
-#: What a run reads -> the command without its output.
+#: The input of a run -> the command without its output.
 READ = {
     "the reference of run": ("g.fa", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
     "the reference of align": ("g.fa", [*MEM, "g.fa", "r.fq"]),
@@ -158,7 +158,7 @@ REFERENCE = [*ALIGN[:3], "--reference=other.fa", *BOWTIE2[5:]]
 BY_BOWTIE2 = [*RUN[:2], "--aligner=bowtie2", *RUN[3:]]
 MINIMAP2, HISAT2 = [*ALIGN, "--", "minimap2"], [*ALIGN, "--", "hisat2", "-x", "i/index"]
 PAIRED = ["-1", "r.fq", "-2", "r2.fq"]
-#: What a program writes beside its alignments, in which a run must not end -> the command, with {} for the file.
+#: A further file of a program, which must not become the output -> the command, with {} for the file.
 WRITTEN = {
     "the reads by --un": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--un", "{}"]),
     "the mates by --al-gz": ("r2.fq", [*BOWTIE2, *PAIRED, "--al-gz", "{}"]),
@@ -172,7 +172,7 @@ WRITTEN = {
     "the reads of run": ("r.fq", [*BY_BOWTIE2, "-o", "o.sam", "--", "--met-file", "{}"]),
     "the reads of trials": ("r.fq", [*ADVISE[:1], "--aligner=bowtie2", *ADVISE[2:], "--", "--met-file", "{}"]),
 }  # fmt: skip
-#: Names of a file beside its own; links exist.
+#: Further names of a file, such as links.
 SPELLINGS = (
     *("{0}", "./{0}", "sub/../{0}", ".//{0}", "sub/..//./{0}", "{folder}/{0}", "//{folder}/{0}"),
     *("/proc/self/cwd/{0}", "/proc/thread-self/cwd/sub/../{0}", "soft", "soft2", "hard-{0}", "here/{0}"),
@@ -225,7 +225,7 @@ def test_no_program_writes_into_what_a_run_reads_in_any_spelling(what, tmp_path,
     assert (tmp_path / target).read_bytes() == before
 
 
-#: Options with the files that a run has beside its input -> whether it may write them.
+#: Options with further files of a run -> whether it may write them.
 FURTHER = {
     "--un-conc r%.fq -1 r1.fq -2 r2.fq": False,
     "--un-conc x%.fq -1 r1.fq -2 r2.fq": True,

@@ -50,7 +50,7 @@ def without(table, column):
 
 
 def bare(table, content):
-    """Returns a function that writes a store with one file of other *content*, or the first half of its own."""
+    """Returns a function that writes a store with one file of other *content*, or cut in half."""
 
     def make(folder):
         store.append(folder / "st", GOOD)
@@ -61,7 +61,7 @@ def bare(table, content):
     return make
 
 
-def beside(name, content):
+def added(name, content):
     def make(folder):
         store.append(folder / "st", GOOD)
         (folder / "st" / name).write_bytes(content)
@@ -184,9 +184,9 @@ CASES = [
         Case(f"append: {name}", [*APPEND, "to", "st"], 2, f"{NAMES[table]}: not a table", poisoned(table, columns))
         for name, (table, columns) in WRONG_TYPES.items()
     ),
-    Case("a stranger's file", VALIDATE, 0, "undecided", beside("other.parquet", b"PAR1")),
-    Case("what a killed writer left", VALIDATE, 0, "undecided", beside(".partial-n1+x.parquet", b"PAR1")),
-    Case("values without sessions", VALIDATE, 0, "undecided", beside(NAMES["values"], b"PAR1")),
+    Case("a stranger's file", VALIDATE, 0, "undecided", added("other.parquet", b"PAR1")),
+    Case("what a killed writer left", VALIDATE, 0, "undecided", added(".partial-n1+x.parquet", b"PAR1")),
+    Case("values without sessions", VALIDATE, 0, "undecided", added(NAMES["values"], b"PAR1")),
     Case(
         *("sessions without values", VALIDATE, 2, "No such file"),
         lambda f: (poisoned("values", {})(f), (f / "st" / NAMES["values"]).unlink()),

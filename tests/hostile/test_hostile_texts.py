@@ -11,12 +11,12 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from hostile import VM, Case
 
-#: What the texts of records hold, and the beginning of the line that they would forge.
+#: Hostile texts in records, and the beginning of the line that they would forge.
 FORGED = "verdict n1 pass"
 HOSTILE = f"x\x1b]0;title\a\x9b2J\r\n{FORGED}\n"
 
 
-#: What the log of a CI job would obey.
+#: Commands that the log of a CI job would execute.
 CI = "::error file=a::x ::stop-commands::t ##[error]x ##vso[task.complete]x\t::"
 
 

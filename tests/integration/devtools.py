@@ -61,7 +61,7 @@ class Page:
         return json.loads(message)
 
     def load(self, address: str) -> None:
-        """Load a page and wait until it is loaded; *events* are those of this page from now on."""
+        """Load a page and wait until it is loaded; *events* are this page's from now on."""
         self.events.clear()
         self.call("Page.navigate", url=address)
         self._until(lambda reply: reply.get("method") == "Page.loadEventFired")

@@ -450,7 +450,7 @@ def test_an_index_of_several_parts_is_refused(placed, reads, lambda_work, index,
         tmp_path / "o.sam",
     )
     assert b"minimap2 wrote no @SQ lines: its index has several parts" in placed(TWO, *given, status=2).stderr
-    # The index of one part, and what is no index, or the beginning of one.
+    # The index of one part, something else, and the beginning of an index.
     whole = (tmp_path / "two.mmi").read_bytes()
     second = whole.rindex(b"MMI\2")
     for content in (whole[:second], whole[second:], whole[:100], b"MMI\2" + b"\xff" * 40, b"", b"text"):

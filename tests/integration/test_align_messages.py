@@ -35,7 +35,7 @@ def command(request, lanes, tmp_path_factory):
 
 @pytest.fixture
 def placed(capfd, monkeypatch):
-    """Returns a function that runs a command in so many instances, and returns the lines of standard error."""
+    """Returns a function that runs a command in N instances, and returns the lines of standard error."""
 
     def run(instances, words, *options, status=0):
         def scenario(request, *_):

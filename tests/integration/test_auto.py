@@ -44,7 +44,7 @@ def chosen(*words, messages=None, **settings):
     """Return the choice for a command."""
     command = parse([str(word) for word in words])
     threads = min(command.threads, len(os.sched_getaffinity(0)))
-    host = load()  # anew: a virtual machine may get memory while tests run
+    host = load()  # read again, because a virtual machine may get memory while tests run
     planned = plan(host, threads=threads)
     return auto.Auto(
         command, host, planned, say=([] if messages is None else messages).append, **settings

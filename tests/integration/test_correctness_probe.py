@@ -31,7 +31,7 @@ def test_every_work_is_done_by_all_pus_and_every_answer_is_right(works):
     pus = len(topology.load().allowed_pus)
     assert min(r.parameters["units"] for r in records) >= pus
     for r in (r for r in records if r.metric == correctness.ANSWERS):
-        # A fault in one of so many answers would have shown with 95 %: three times as many were given.
+        # A fault in one of N answers would have shown with 95 %, because 3 N were computed.
         assert pus <= 2.9 * pus * r.parameters["shows_one_in"] <= r.parameters["units"]
     assert {r.parameters["bank"] for r in records if r.metric == correctness.WORDS} == {
         *topology.load().memory_nodes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What doctor says that a host lacks is what the commands report which need it."""
+"""doctor reports the same missing requirements as the commands that need them."""
 
 from __future__ import annotations
 

@@ -457,7 +457,7 @@ def test_memory_options_are_verified(folder, option):
     assert memory["allocators"] == ([allocator.library] if allocator else [])
 
 
-#: Holds nothing until it has been sampled, then so many MiB for as long as the kernel needs to fill them.
+#: Holds nothing until it has been sampled, then N MiB for as long as the kernel needs to fill them.
 GROWING = f"""\
 import mmap
 {python_wait(Path())}

@@ -22,7 +22,7 @@ from firsttouch.genomics import launch
 from firsttouch.genomics.index_copies import OWN, IndexCopies
 from firsttouch.genomics.sinks import AlignOutput
 
-#: Programs that map the files, have a shared memory of their own, and read a copy.
+#: Programs that map the files, have private shared memory, and read a copy.
 KINDS = {"bowtie2": "mapped", "snap": "mapped", "bwa-mem": "loaded", "minimap2": "read"}
 
 

@@ -23,7 +23,7 @@ def files_below(*folders):
 
 @pytest.fixture
 def here(tmp_path):
-    """An empty folder, and a home beside it."""
+    """An empty folder, and a home next to it."""
     for name in ("here", "home", "tmp"):
         (tmp_path / name).mkdir()
     return tmp_path / "here"

@@ -115,7 +115,7 @@ def test_reads_for_each_thread_are_repeated(few, stand_in):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process may use one PU only")
 @pytest.mark.parametrize("work_of", [(dealing.Feed, "_write"), (Dealer, "deal"), (Collector, "collect")])
 def test_the_launcher_works_on_pus_that_no_instance_uses(few, tmp_path, monkeypatch, work_of):
-    """Also while samtools, which may use those of the instances, takes the output."""
+    """Even while samtools, which may use the PUs of the instances, takes the output."""
     prefix, files = few
     allowed = os.sched_getaffinity(0)
     used = min(allowed)

@@ -47,7 +47,7 @@ def measure(run_here, tmp_path, native_probe, monkeypatch):
 
 @pytest.fixture
 def measure_here(run_cli, tmp_path, native_probe, monkeypatch):
-    """Returns a function like that of ``measure`` that runs in this process."""
+    """Returns a function like ``measure`` that runs in this process."""
     file = tmp_path / "records.jsonl"
     monkeypatch.setenv("FIRSTTOUCH_PROBE", str(native_probe))
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
@@ -61,7 +61,7 @@ def measure_here(run_cli, tmp_path, native_probe, monkeypatch):
 
 
 def checked(done, file):
-    """Return the records of a successful run: all are valid, and the output has as many as the file."""
+    """Return the records of a successful run: all are valid, and output and file have the same number."""
     assert done.returncode == 0, done
     records = measured(file)
     assert [json.loads(json.dumps(r.to_dict())) for r in records] == json.loads(done.stdout)
@@ -103,7 +103,7 @@ def test_theoretical_bandwidth_of_the_modules(measure, stand_in):
 
 def test_bandwidth_by_the_probe(measure):
     records = checked(*measure("bandwidth", f"--pu-nodes={NODE}"))
-    assert [r.metric for r in records] == ["copy_bandwidth", "triad_bandwidth"]  # those of the effort quick
+    assert [r.metric for r in records] == ["copy_bandwidth", "triad_bandwidth"]  # the metrics of the effort quick
     for record in records:
         parameters = record.parameters
         assert parameters["threads"] == len(HOST.usable_pus(NODE)) == len(record.placement_asked[0]["pus"])
@@ -176,7 +176,7 @@ def test_what_cannot_be_asked_for(measure_here, argv, reason):
     assert not file.exists()
 
 
-#: Runs the probe in argv and passes on as many lines as the word before it states. The probe then waits, as the
+#: Runs the probe in argv and passes on the number of lines in the word before it. The probe then waits, as the
 #: pipe is full. After SIGINT, which the probe gets, it passes on the other lines.
 HELD_PROBE = """\
 import fcntl, os, signal, subprocess, sys

@@ -30,7 +30,7 @@ needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")),
     reason="ALERTS ARE NOT TESTED: no prometheus on PATH (Debian: apt-get install prometheus)",
 )
-#: What the rules say about these series; the time is that since 1970.
+#: The alerts for these series; times are since 1970.
 UNIT_TESTS = """
 rule_files: [{rules}]
 evaluation_interval: 1h

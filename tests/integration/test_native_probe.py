@@ -153,10 +153,10 @@ def reach(samples):
     return float(INTERVALS(np.array([samples]))[1][0])
 
 
-def beside(before, *argv, **files):
+def run_prepared(before, *argv, **files):
     """Run *argv* after the shell script *before*, which mounts other files over the kernel's."""
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("only root can mount files over those of the kernel")
+        pytest.skip("only root can mount files over the kernel's")
     values = [f"{name}={value}" for name, value in files.items()]
     return captured(
         ["env", *values, "unshare", "-m", "sh", "-ec", f'{before}\nexec "$@"', "sh", *argv],
@@ -183,8 +183,8 @@ MADE_UP = {"two NUMA nodes": numa_root, "three cores": hybrid_root}
 def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, host):
     root = MADE_UP[host](tmp_path / "root") if host in MADE_UP else topologies.stored_root(host, tmp_path)
     command = [sys.executable, "-m", "firsttouch", "topology", "--json"]
-    ours = document(beside(STORED_ROOT, native_probe, "topology", root=root))["host"]
-    theirs = document(beside(STORED_ROOT, *command, root=root, FIRSTTOUCH_PROBE=native_probe))
+    ours = document(run_prepared(STORED_ROOT, native_probe, "topology", root=root))["host"]
+    theirs = document(run_prepared(STORED_ROOT, *command, root=root, FIRSTTOUCH_PROBE=native_probe))
     banks = {n["number"]: (n["memory_bytes"], n["data"], sorted(n["usable_pus"])) for n in ours["numa_nodes"]}
     data = {
         n["index"]: bool(n["memory_bytes"]) and n["subtype"] not in DEVICE_MEMORY for n in theirs["numa_nodes"]
@@ -215,7 +215,7 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads_and_no_local_loa
         (cache / name).write_text(f"{text}\n")
     (nodes / "online").write_text("0-1\n")
     before = 'mount --bind "$nodes" /sys/devices/system/node\nexport HWLOC_COMPONENTS=linux,stop'
-    done = beside(before, native_probe, "loaded-latency", "--sanity", "--banks=0", nodes=nodes)
+    done = run_prepared(before, native_probe, "loaded-latency", "--sanity", "--banks=0", nodes=nodes)
     assert "left out: local load of NUMA node 1, bank 0: the NUMA node has no second PU to use" in done.stderr
     results = document(done)["results"]
     assert {(r["load"], r["pu_nodes"][0], *r["pus"]) for r in results} == {
@@ -223,9 +223,9 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads_and_no_local_loa
         ("incoming", 1, PUS[1], PUS[0]),
     }
     argv = [native_probe, "contention", "--banks=0", "--array-bytes=1MiB", "--max-repetitions=2"]
-    done = beside(before, *argv, "--threads=2", nodes=nodes)
+    done = run_prepared(before, *argv, "--threads=2", nodes=nodes)
     assert (done.returncode, "none here has two PUs" in done.stderr) == (3, True), done
-    done = beside(before, *argv, nodes=nodes)
+    done = run_prepared(before, *argv, nodes=nodes)
     assert "contention of two threads is left out: no NUMA node has two PUs to use" in done.stderr
     results = json.loads(done.stdout)["results"]
     assert {r["threads"] for r in results} == {1}
@@ -241,7 +241,7 @@ def in_cgroup(folder, group, limit, *argv):
         (folder / f"fs{group}/{name}").write_text(f"{text}\n")
     (folder / "group").write_text(f"0::{group}\n")
     before = 'mount --bind "$folder/fs" /sys/fs/cgroup\nmount --bind "$folder/group" /proc/$$/cgroup'
-    return beside(before, *argv, folder=folder)
+    return run_prepared(before, *argv, folder=folder)
 
 
 def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
@@ -457,7 +457,7 @@ def test_bad_input_is_one_line(run, argv, reason):
 
 @pytest.mark.parametrize("aspect", ["bandwidth", "contention", "loaded-latency"])
 def test_more_memory_than_there_is(run, aspect):
-    size = str(load().node(BANK).memory_bytes)  # anew: a virtual machine may get memory while tests run
+    size = str(load().node(BANK).memory_bytes)  # a virtual machine may get memory while tests run
     done = run(aspect, "--array-bytes", size, f"--banks={BANK}")
     assert (done.returncode, done.stdout) == (3, "")
     assert "can be had" in done.stderr
@@ -655,7 +655,7 @@ def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
             done = run(aspect, f"--{option}", *(["1"] if whole[option] else []))
             assert f"--{option} is not an option of {aspect}" in done.stderr
         for option in own.keys() - {"help"}:
-            # What follows ends the run before anything is measured.
+            # The rest ends the run before anything is measured.
             done = run(aspect, f"--{option}", *(["x"] if own[option] else []), "--nosuch")
             assert "is not an option of" not in done.stderr
             assert done.returncode == 2

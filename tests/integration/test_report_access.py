@@ -168,7 +168,7 @@ def test_drawings_say_what_they_show(page: Page, names: dict[str, list[str]]) ->
         "[...document.querySelectorAll('svg[aria-hidden=true]')]"
         ".filter(e => !e.closest('tr, button, label, a')).length"
     )
-    assert page.ask(bare) == 0  # hidden drawings have the same in words beside them
+    assert page.ask(bare) == 0  # hidden drawings have the same in words next to them
 
 
 #: Each text of a drawing: the text, its font size and weight, its length, and its edges in px of the drawing.
@@ -360,7 +360,7 @@ def colours(page: Page) -> tuple[float, float]:
 def brightness(page: Page) -> list[int]:
     """Return the brightness (0 to 255) of a corner of the window, of its darkest and its brightest pixel."""
     screenshot = page.call("Page.captureScreenshot")["data"]
-    # The weights are those of ITU-R BT.601.
+    # The weights of ITU-R BT.601.
     pixels: Any = page.ask(f"""(async () => {{
         const bytes = Uint8Array.from(atob("{screenshot}"), c => c.charCodeAt(0));
         const image = await createImageBitmap(new Blob([bytes], {{type: "image/png"}}));

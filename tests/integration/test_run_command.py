@@ -49,7 +49,7 @@ def few(lambda_work, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def enough(lambda_work, tmp_path_factory):
-    """Returns options with as many pairs as are sampled where the aligner reads the files itself."""
+    """Returns options with the number of pairs that is sampled if the aligner reads the files itself."""
     return dict(zip(("reads", "reads2"), first_pairs(PART, lambda_work, tmp_path_factory), strict=True))
 
 
@@ -414,7 +414,7 @@ def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, monkeypatc
 
 @pytest.mark.usefixtures("held_go_on")
 def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
-    """What waits holds more memory than bwa needs for so few reads, so the sample shows most of the program's."""
+    """The waiting program has more memory than bwa needs for few reads, so the sample covers most of it."""
     bwa = shutil.which("bwa")
     wait = held_programs.python_wait(tmp_path)
     code = f"memory = bytearray(8 << 20); {wait}; import sys; os.execv('{bwa}', ['{bwa}', *sys.argv[1:]])"

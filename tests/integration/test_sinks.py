@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs by real samtools: the contents are those of the pipe by hand, and nothing is left of what fails."""
+"""Outputs by real samtools: the contents equal a pipe's by hand, and failures leave nothing behind."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of an aligner leaves for pipelines: a section of MultiQC and a table of one row."""
+"""Files that a run of an aligner writes for pipelines: a section of MultiQC and a table of one row."""
 
 import csv
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The probe's tails aspect on this host: one slow access in so many moves the percentiles beyond it alone."""
+"""The probe's tails aspect on this host: rare slow accesses move only the percentiles beyond their share."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def results(*options):
 
 @pytest.mark.parametrize(
     ("accesses", "slow", "delay"),
-    # So many delays need not be longer than those of a busy host to be told from the median.
+    # Frequent delays need not be longer than a busy host's to be distinguished from the median.
     [(20, "latency_p99", DELAY // 10), (200, "latency_p99_9", DELAY), (2000, "latency_p99_99", DELAY)],
 )
 def test_a_slow_access_in_so_many_moves_the_percentiles_beyond_it(accesses, slow, delay):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of names and messages read of a source file; each file is parsed once."""
+"""Names and messages of a source file for the checks; each file is parsed once."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def actions(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[s
 
 
 def names(code: CodeType) -> set[str]:
-    """Return the names that a function uses, and those of the functions in it."""
+    """Return the names that a function and its inner functions use."""
     return {*code.co_names, *(n for c in code.co_consts if isinstance(c, CodeType) for n in names(c))}
 
 

@@ -42,7 +42,7 @@ def section(page: str, heading: str) -> set[str]:
 
 
 def keys(kind: Any) -> Iterator[str]:
-    """Yield every key of the tables of a type, and those of the tables below them."""
+    """Yield every key of the tables of a type, and of the tables below them."""
     yield from (key for node in _nodes(inspect.type_info(kind)) for key in _fields(node))
 
 
@@ -76,7 +76,7 @@ def _nodes(node: Any) -> Iterator[Any]:
 def test_every_key_of_a_data_file_is_described(heading: str, kinds: list[Any]) -> None:
     allowed = {key for kind in kinds for key in keys(kind)}
     assert len(allowed) > 5
-    # The name of a policy or of an option is that of its table.
+    # A policy or an option is named by its table.
     assert allowed - section("data-files.md", heading) - {"name"} == set()
 
 

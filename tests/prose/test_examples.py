@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser accepts the examples of README.md and the manual; tests/unit/test_cli.py has those of ``--help``."""
+"""The parser accepts the examples of README.md and the manual; tests/unit/test_cli.py tests the help's."""
 
 import re
 import shlex

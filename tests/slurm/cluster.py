@@ -37,7 +37,7 @@ PUS = 64
 DOMAIN = ".cluster.example"
 #: /proc/stat of a host, reduced to the lines that programs read.
 STAT = "cpu 0 0 0 1000 0 0 0 0 0 0\n" + "cpu0 0 0 0 0 0 0 0 0 0 0\n" * 64
-#: What sacct calls a job that it does not know the end of.
+#: sacct's state of a job whose end it does not know.
 _UNFINISHED = {"RUNNING", "PENDING", "COMPLETING", "REQUEUED"}
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "unshare")
 

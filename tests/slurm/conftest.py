@@ -128,7 +128,7 @@ def datasets(slurm: cluster.Slurm) -> Path:
         half = b"".join(itertools.islice(io.BytesIO(whole), 4 * 5_000))
         file = folder / Path(name).stem
         file.write_bytes(half)
-        # The checksums are those of the unpacked reads.
+        # The checksums cover the unpacked reads.
         text = text.replace(name, str(file)).replace(*(hashlib.sha256(r).hexdigest() for r in (whole, half)))
     (folder / "lambda.toml").write_text(text)
     return folder

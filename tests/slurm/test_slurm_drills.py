@@ -82,7 +82,7 @@ def _validated(site: Site, faulty: Mapping[str, str], *steps: str) -> None:
     }
     assert set(verdicts) == set(site.slurm.names), output
     bad = {host for host, (word, _) in verdicts.items() if word == "fail"}
-    # Without a fail, the status is that of a suspect host.
+    # Without a fail, the status means a suspect host.
     suspect = any(word == "suspect" for word, _ in verdicts.values())
     ending = ("FAILED", "1:0") if bad else ("FAILED", "4:0") if suspect else ("COMPLETED", "0:0")
     assert ended == {job: ending}, output

@@ -190,7 +190,7 @@ def test_a_bad_host_is_listed_until_it_is_released(fleet: Fleet) -> None:
     site, slurm = fleet.site, fleet.site.slurm
     site.rates(n2=0.6)
     site.validated("n1", "n2", "n3", system="rated", campaign="first")
-    # What users read, before the rules act: sbatch takes it, and the job runs on all other hosts.
+    # Users read this list before the rules act: sbatch accepts it, and the job runs on all other hosts.
     assert site.call("fleet", "exclude").stdout == "n2\n"
     listed = json.loads(site.call("fleet", "exclude", "--json").stdout)
     assert [(host["host"], host["why"], host["system"]) for host in listed["hosts"]] == [("n2", "fail", "rated")]

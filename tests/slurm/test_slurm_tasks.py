@@ -28,7 +28,7 @@ needs_two_pus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nee
 def srun(
     site: Site, folder: Path, command: list[str], *, pmi: str = "none", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command by two tasks each on n1 and n2, in a folder of the host, which is that of held programs."""
+    """Run a command by two tasks each on n1 and n2, in the folder of held programs of each host."""
     # Processes of two hosts may have the same number, which names what they wait for.
     for host in ("n1", "n2"):
         (folder / host).mkdir()
@@ -83,7 +83,7 @@ def borrowing_image(folder: Path) -> tuple[Path, dict[str, str]]:
 @needs_two_pus
 @pytest.mark.parametrize(("pmi", "library"), [("pmi2", "mpich"), ("pmix", "openmpi")])
 def test_ranks_of_mpi_on_two_hosts(site: Site, tmp_path: Path, pmi: str, library: str) -> None:
-    """What srun gives the ranks to find each other, such as PMI_FD, reaches the program through firsttouch."""
+    """firsttouch passes on what ranks need to find each other, such as PMI_FD."""
     check_ranks(site, tmp_path, held_programs.command(Path()), pmi, library)
 
 

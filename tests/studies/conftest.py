@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the studies share."""
+"""Fixtures that the tests of the studies share."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study repeated on this host with a real aligner, its results beside published values, and bad input."""
+"""A study repeated on this host with a real aligner, its results next to published values, and bad input."""
 
 import csv
 import sys
@@ -161,7 +161,7 @@ def test_results_are_beside_the_published_values(aligners_of_studies):
     # The peak; pairs count once.
     assert (by_table["T3"]["threads"], by_table["T3"]["here"]) == (2, "10 kreads/s")
     assert {"skylake", "broadwell", "knl"} <= by_table["S2"].keys()
-    # A quarter of all PUs is beside a quarter of the published system's.
+    # A quarter of all PUs is compared with a quarter of the published system's.
     (row,) = compared("lenis2017", [run("lenis2017", "BOWTIE2: Original", 2, 3.0)], 8)
     assert row["amd-opteron NA12878"].endswith("(16 threads)")
     assert row["amd-opteron NA12878"].startswith("339.21 ")

@@ -57,7 +57,7 @@ def test_a_trial_with_an_option_moves_the_scenario_without_it_and_the_option_els
     before = prior(candidates(modelled), 0.2)
     assert before.mean[:4] == pytest.approx([before.mean[0]] * 4)
     after = update(before, [[Trial(0.001, 0.5)], [Trial(0.001, 0.4)], *([] for _ in modelled[2:])], Load())
-    # What an option brought is expected of it in other scenarios, and in other combinations.
+    # The gain of an option is expected in other scenarios and combinations, too.
     assert after.mean[5] < after.mean[4]
     assert after.mean[3] < after.mean[2]
     assert after.best == 1
@@ -65,7 +65,7 @@ def test_a_trial_with_an_option_moves_the_scenario_without_it_and_the_option_els
     bad = update(before, [[Trial(0.001, 0.4)], [Trial(0.001, 0.6)], *([] for _ in modelled[2:])], Load())
     mean, sd = bad.ratio(5, 4)
     assert 0 < mean < 2 * sd
-    # The scenario without options is as well known as it would be from as many trials of its own.
+    # The scenario without options is known as well as from the same number of its own trials.
     assert after.ratio(0, 1)[1] < before.covariance[0, 0] ** 0.5
 
 

@@ -145,7 +145,7 @@ def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
         (3_000_000, 29_000_000, ""),
         (3_000_000, 4e8, "it is from a run of 3 million bases, and this one has about 400 million bases"),
         (3_000_000, None, ""),  # reads from a pipe
-        (None, 4e8, ""),  # a program that is no aligner
+        (None, 4e8, ""),  # not an aligner
     ],
 )
 def test_advice_of_a_small_test_is_not_for_a_full_run(key, bases, now, reason):

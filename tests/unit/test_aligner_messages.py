@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What instances of an aligner print, joined; a summary that is not understood is never joined."""
+"""Messages of an aligner's instances are joined; a summary that is not understood never is."""
 
 import pytest
 

@@ -82,7 +82,7 @@ def test_every_aligner_can_say_its_argv(name, mates):
             int(mate in mates_placeholder(step) and not aligner.on_stdin(step)) for mate in (0, 1)
         ]
         assert ("-" in argv) or not aligner.on_stdin(step)
-    # What a step leaves to another goes where no other instance's steps write.
+    # A step's files for the next step are where no other instance writes.
     assert len(steps) == 1 or all("tmp/" in " ".join(argv) for argv in steps)
 
 

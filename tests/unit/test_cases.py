@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What identifies a measurement, for verdicts and reports alike, and what cases are called."""
+"""The identity of a measurement in verdicts and reports, and the names of cases."""
 
 import functools
 import re
@@ -65,7 +65,7 @@ def test_results_are_no_part_of_a_case(check, metric, parameters, results):
         ("bandwidth", "copy_bandwidth", {"policy": "membind"}, {"policy": "interleave"}),
         ("loaded_latency", "loaded_latency", {"rate": 1.0}, {"rate": 2.0}),
         ("placement", "alignment_time", {"batch_bases": 100_000}, {"batch_bases": 200_000}),
-        # Parameters of a check without an entry all identify its cases, also beside a scenario.
+        # All parameters of a check without an entry identify its cases, even together with a scenario.
         ("hpcg", "rate", {"scenario": "1x-default", "size": 64}, {"scenario": "1x-default", "size": 96}),
     ],
 )
@@ -107,7 +107,7 @@ def test_report_and_verdict_take_the_newest_known_theoretical_bandwidth(days, ba
 
 
 @pytest.fixture(scope="module")
-def alike():
+def similar():
     """Six hosts in four cases that differ in effort and policy only."""
     return [
         record(
@@ -120,8 +120,8 @@ def alike():
     ]
 
 
-def test_what_distinguishes_cases_is_shown_everywhere(alike, tmp_path):
-    table = samples_table.of_records(alike, "s")
+def test_what_distinguishes_cases_is_shown_everywhere(similar, tmp_path):
+    table = samples_table.of_records(similar, "s")
     assert len({case.name for case in table.cases}) == len(table.cases) == 4
     (case,) = (
         c for c in table.cases if c.parameters.items() >= {"effort": "full", "policy": "interleave"}.items()
@@ -133,7 +133,7 @@ def test_what_distinguishes_cases_is_shown_everywhere(alike, tmp_path):
     rows = pl.read_parquet(tmp_path / "findings.parquet").select("host", "metric")
     assert len(rows) == len(rows.unique()) == 24
     # Each case that another repetition decides is one to measure.
-    invalid = samples_table.of_records([replace(r, status="invalid") for r in alike], "s")
+    invalid = samples_table.of_records([replace(r, status="invalid") for r in similar], "s")
     assert len(undecided_cases(judged(invalid, Undescribed("s")), "n0")) == 4
 
 

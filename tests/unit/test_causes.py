@@ -68,7 +68,7 @@ def named(of):
 
 BANK = part("memory bandwidth", "0")
 THP = {"pages": "thp"}
-#: What a host shows, the causes that are named, and what the first one's text states.
+#: The symptoms of a host, the expected causes, and a part of the first one's text.
 SIGNATURES = [
     (symptoms(metrics=[metric("correctness.wrong_words", bank=1)]), ["wrong answers"], "wrong words"),
     (symptoms(metrics=[metric("health.uncorrected_errors")]), ["uncorrected errors"], "uncorrected errors"),

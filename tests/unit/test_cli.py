@@ -423,7 +423,7 @@ def test_programs_inherit_the_streams_that_were_closed():
 
 @pytest.mark.parametrize("command", ["advise", "run 1x-default -o x.sam"])
 def test_no_thread_is_started_that_has_nothing_to_do(tmp_path, command):
-    """numpy's would be as many as the host has PUs, beside programs that are placed and measured."""
+    """numpy would start a thread per PU next to programs that are placed and measured."""
     (tmp_path / "r.fq").write_text("@a\nACGT\n+\nIIII\n")
     for file in aligner("bwa-mem").index_paths(tmp_path / "i"):
         file.touch()

@@ -127,7 +127,7 @@ def test_commands_of_pipelines(text):
     assert parsed.output or parsed.unsplit(int(threads)) == list(parsed.words)
 
 
-#: A command that writes files beside its alignments, and their names.
+#: A command that writes further files, and their names.
 WRITTEN = {
     "bowtie2 -x i -U a --un u.fq --met-file m --un-gz=z": "u.fq m z",
     "bowtie2 -x i -1 a -2 b --un-conc u.fq --al-conc-gz c": "u.1.fq u.2.fq c.1 c.2",
@@ -181,7 +181,7 @@ def test_another_number_of_threads_keeps_the_batches_of_the_command():
     command = understood("bwa mem -o out.sam -t 4 ref.fa a").with_threads(2)
     assert (shlex.join(command.words), command.threads) == ("bwa mem -K 40000000 -o out.sam -t 2 ref.fa a", 2)
     assert understood("bowtie2 -x i -U a").with_threads(3).threads == 3
-    # Its own file is that of a command that cannot be divided.
+    # A command that cannot be divided writes its own file.
     assert understood("snap-aligner single i a.fq -so -o out.bam").output is None
     assert shlex.join(understood("bowtie2 -x i -U a --no-unal").unsplit(3)) == "bowtie2 -p 3 -x i -U a --no-unal"
 

@@ -39,7 +39,7 @@ ONE_OF_FOUR = [tuple(0.04 if bank == host % 4 else 0.0 for bank in range(4)) for
     [
         ([0.04] * 8, "01234567", 8, 4),
         ([0.04] * 6 + [0, 0], "012345", 8, 4),
-        # A host that lost much more is not alike, and one with a further bad metric is.
+        # A host that lost much more does not share the loss; one with a further bad metric does.
         ([0.03, 0.04, 0.05, 0.04, (0.04, 0.04, 0.04, 0.3), 0.25], "01234", 6, 4),
         ([(0.04, 0, 0, 0.04)] * 5 + [0], "01234", 6, 2),
         # Half of the hosts, two hosts, other metrics, other losses, no loss.

@@ -16,7 +16,7 @@ HUGE, MODES = "sys/kernel/mm/transparent_hugepage", ("always", "inherit", "madvi
 MEMPOLICY, TIERING = "sys/kernel/mm/mempolicy/weighted_interleave", "sys/devices/virtual/memory_tiering"
 SCHED_EXT, CGROUP, LIMIT = "sys/kernel/sched_ext", "sys/fs/cgroup", "cgroup.memory.max"
 OPS = str(Path(SCHED_EXT, "root", "ops"))
-#: A process in a cgroup below that of its job.
+#: A process in a cgroup below its job's.
 JOB = {"proc/self/cgroup": "12:cpuset:/\n0::/job/step"}
 
 

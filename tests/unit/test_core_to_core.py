@@ -28,7 +28,7 @@ def closeness(host, a, b):
 
 
 def records(host, *, bank=0, samples=3):
-    """Return records of all pairs of PUs; those of the first PU have another repetition."""
+    """Return records of all pairs of PUs; the first PU's have another repetition."""
     measured = []
     for a, b in itertools.combinations(range(len(host.pus)), 2):
         kind = closeness(host, a, b)

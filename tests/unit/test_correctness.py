@@ -113,7 +113,7 @@ def copy():
 
 
 def compression():
-    """Longest matches at the last place of three alike bytes, and literals."""
+    """Longest matches at the last place of three equal bytes, and literals."""
     states = words(TEXT // 8)
     text = bytes(97 + (states[i // 8] >> (40 + i % 8 % 3)) % 5 for i in range(TEXT))
     latest, packed, i = [0] * 256, bytearray(), 0

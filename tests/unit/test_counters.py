@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""perf stat's counts: what is counted, what cannot be, and what is no output."""
+"""perf stat's counts: counted events, uncountable events, and other output."""
 
 import pytest
 

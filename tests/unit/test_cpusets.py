@@ -69,7 +69,7 @@ def test_bitmaps_there_and_back(members):
         ("0x00000001,0x00000000", {32}),
         ("0x80000000,,0x00000001", {0, 95}),  # hwloc leaves empty words out
         ("0x1,,", {64}),
-        ("0x1" + "," * 16384, {1 << 19}),  # of a host with as many PUs as the kernel can be built for, and more
+        ("0x1" + "," * 16384, {1 << 19}),  # of a host with more PUs than any kernel supports
     ],
 )
 def test_hwloc_bitmaps(text, members):

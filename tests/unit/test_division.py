@@ -108,7 +108,7 @@ def test_shares_are_as_equal_as_batches_allow(tmp_path, monkeypatch, part_bytes)
 )
 @common(15)
 def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each, gz):
-    """Each instance gets as many as batches allow, and all together follow each other."""
+    """Each instance gets the records that batches allow, and all parts together are consecutive."""
     if gz:  # each repetition of a file starts a program
         instances, each = min(instances, 2), min(each, 2 * len(records[0]))
     files = [write(tmp_path / f"{n}.fq", packed(text(r), 2) if gz else text(r)) for n, r in enumerate(records)]
@@ -130,5 +130,5 @@ def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each,
     smallest = min(b - a for a, b in itertools.pairwise(reads.batches.records.tolist()))
     for number in range(instances):
         share = sum(divided.parts[number::instances])
-        # Batches of one size give equal shares; others, shares of as many batches.
+        # Batches of one size give equal shares; others give shares with equal numbers of batches.
         assert largest > smallest or abs(share - each) <= largest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of measurements: drawn by one seed, anew in each round, stated in records, and repeated on request."""
+"""The order of measurements: drawn by one seed, new in each round, stated in records, and repeatable."""
 
 import json
 import os

@@ -16,7 +16,7 @@ def health(host, metric, count, module=None, *, day=1, minute=0, **fields):
 
 
 def quiet(host, **when):
-    """What each measurement of a host without events records."""
+    """The records of each measurement of a host without events."""
     metrics = ("corrected_errors", "uncorrected_errors", "machine_checks", "throttle_events")
     return [health(host, metric, 0, **when) for metric in metrics]
 

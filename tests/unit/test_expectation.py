@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one host should reach by its modules, its processor, and the ratios inside it; the files of processors."""
+"""The expected levels of a host by its modules, its processor and its inner ratios; the files of processors."""
 
 import importlib
 import itertools
@@ -333,7 +333,7 @@ def test_memory_of_a_numa_node_has_its_share_of_the_last_cache():
 
 
 def test_a_page_and_a_verdict_give_one_answer(tmp_path, capsys):
-    """The caches of the host that reads the records are not those of the host that was measured."""
+    """The caches of the host that reads the records are not the measured host's."""
     vm = paths.ROOT / "docs" / "examples" / "vm.jsonl"
     pages = [write_report([vm], tmp_path / str(name), system=name).summary for name in (None, paths.LOCAL)]
     (stated,) = {page.cards[0].lines["Why"] for page in pages}
@@ -397,7 +397,7 @@ def test_a_loss_of_the_only_host_is_seen_after_few_good_sessions(good, bad, word
     ],
 )
 def test_a_setting_that_changed_with_the_loss_is_a_possible_cause(tmp_path, run_cli, changed, day):
-    """The loss begins on the eighth day; what changed on another day is none."""
+    """The loss begins on the eighth day; a change on another day is not its cause."""
     setting, _, text = changed.partition(" ")
     values = text.split(" -> ")
     records = [r for d in range(1, 11) for r in session("n1", d, 150 if d < 8 else 120)]
@@ -476,7 +476,7 @@ def test_the_benchmark_leaves_out_what_is_known_of_a_hosts_own_model(tmp_path, m
 
 
 # ----------------------------------------------------------------------
-# What hosts of the site reach becomes what others should reach
+# The levels of the site's hosts become the expectation for others
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from factories import huge_pages
 from factories.processes import captured
 
-#: Tests that fail if their name is in FAILING; those of the kind timing pass when they run alone.
+#: Tests that fail if their name is in FAILING; those with the marker timing pass when they run alone.
 FAILING_TESTS = """
 import os, pytest
 from factories.processes import captured
@@ -49,7 +49,7 @@ def test_failures_that_depend_on_time_are_repeated_alone(
     done = captured([sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"], cwd=tmp_path, env=environment)
     assert done.returncode == status, done.stdout
     last = done.stdout.splitlines()[-1]
-    assert last == f"beside others: {result}" if result else "beside others" not in done.stdout
+    assert last == f"with others: {result}" if result else "with others" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_odd_bytes_that_sam_can_hold(tmp_path):
 )
 @common(75)
 def test_bytes_are_judged_alike_one_by_one_and_together(tmp_path, blocks_of, *, record, line, place, byte, size):
-    """What the check of many records at once refuses has a reason, and what it takes has none."""
+    """The check of many records at once and the check of single records agree."""
     blocks_of(size)
     records = [[f"@r{n} c", "ACGT" * n, "+", "I~!F" * n] for n in range(1, 5)]
     lines = [bytearray(part.encode()) for part in records[record]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks between processes: who waits, who is told, and when a lock ends."""
+"""Locks between processes: who waits, who is informed, and when a lock ends."""
 
 import errno
 import fcntl

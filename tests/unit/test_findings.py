@@ -95,7 +95,7 @@ FLEETS = {
 
 
 class Row(Struct):
-    """What a row of the findings has to say."""
+    """The fields of a row of the findings."""
 
     values: tuple[float, ...]
     reference: Reference | None
@@ -149,7 +149,7 @@ def fleet(request, tmp_path_factory):
             values = ()
             if finding.reference and finding.verdict != "invalid":
                 values = plain_host.values(case, len(finding.values))
-                # What a fleet reaches is known, because its hosts are simulated.
+                # The levels of the fleet are known, because its hosts are simulated.
                 if level and not finding.reference.line:
                     assert finding.reference.value == pytest.approx(level(case), rel=0.005)
             rows[host, case] = Row(values, finding.reference, finding.verdict, record.unit, record.better)

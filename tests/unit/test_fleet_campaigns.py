@@ -374,7 +374,7 @@ class TestState:
     @pytest.mark.parametrize(
         ("days", "later", "open_hosts"),
         [
-            # What n2 and n3 finish in the second one; n2 lacks a step of the first, and n3 did not come.
+            # n2 lacks a step of the first campaign, n3 did not take part; the second one completes both.
             ((1, 2), (("topology", "latency-0"), ("topology", "latency-0")), []),
             ((2, 1), (("topology", "latency-0"), ("topology", "latency-0")), ["n2", "n3"]),
             ((1, 2), (("latency-0",), ("latency-0",)), ["n3"]),

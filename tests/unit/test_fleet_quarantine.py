@@ -302,7 +302,7 @@ def test_what_was_interrupted_ends_as_slurm_says(fake):
     slurm.reserve("firsttouch-n2", "n2", "root")
     assert fleet("tend") == 0
     ends = {a.host: a.state for a in Actions().lines if a.what == "hold" and a.state != "intent"}
-    # A person's hold that Slurm had not done is done; that of the rules was.
+    # A person's hold that Slurm had not executed is executed; the rules' hold had been.
     assert ends == {"n1": "done", "n2": "done"}
     assert fake.reserved == ["firsttouch-n1", "firsttouch-n2"]
     assert sum(change.startswith("create") for change in fake.changes) == 2
@@ -393,7 +393,7 @@ def out_of_service(fake):
 
 
 def hours(fake, clock, count, rates):
-    """Let so many hours with two passes go by; tests of held hosts measure their rates. Return all lines."""
+    """Let *hours* with two passes go by; tests of held hosts measure their rates. Return all lines."""
     lines = []
     (fake.folder / "ended").touch()
     for _ in range(2 * count):

@@ -72,7 +72,7 @@ def campaign(tmp_path, monkeypatch):
 
 
 class Ended(NamedTuple):
-    """The verdicts of a host's job, that of the host and their cost, and what the host speaks and stands for."""
+    """The verdicts of a host's job, the host's own verdict, the cost, and the hosts that it reports."""
 
     verdicts: Sequence[HostVerdict]
     verdict: HostVerdict
@@ -153,7 +153,7 @@ def test_a_job_of_new_hosts_measures_until_the_bad_one_fails(campaign, monkeypat
     assert bad[-1] == "bandwidth-1"
     assert 2 <= bad.count("bandwidth-1") < MOST
     assert bad.count("latency-0") <= bad.count("bandwidth-1")
-    # The siblings know what is normal from as many repetitions.
+    # The siblings have the same number of repetitions.
     assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {bad.count("bandwidth-1")}
     text = outcomes["n1"].cost
     assert "repetitions of each metric in " in text

@@ -76,7 +76,7 @@ def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sb
 
 @pytest.fixture
 def placed(tmp_path, monkeypatch):
-    """A system whose hosts are in a partition of their own."""
+    """A system whose hosts are in a separate partition."""
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
     facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}

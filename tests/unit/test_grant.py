@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command asks for and this process may not use, and what grants it."""
+"""Requests beyond this process's grant, and the remedy in the message."""
 
 import pytest
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ def host(opteron):
         # A batch script may use all PUs of its job.
         ({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "16"}, "an affinity mask excludes others of the job"),
         ({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "15"}, "sbatch --cpus-per-task=16 grants them"),
-        # Each task of the step would need as many.
+        # Each task of the step would need the same number.
         (
             {
                 "SLURM_JOB_ID": "7",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reports and verdicts are made of, read from stores of several files."""
+"""The inputs of reports and verdicts, read from stores of several files."""
 
 import datetime
 

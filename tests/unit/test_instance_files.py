@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What instances read in place of pipes, and when they began to read either."""
+"""Files that instances read instead of pipes, and when they began to read files or pipes."""
 
 import os
 import select

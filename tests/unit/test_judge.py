@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the judge of parts promises, on fleets of a model that it does not know.
+"""The promises of the judge of parts, on fleets of a model that it does not know.
 
 A value follows from the nature of its host and of each part and case, the session, and the repetition.
 """
@@ -341,7 +341,7 @@ class TestBlind:
         assert set(undecided_cases(findings_of([r for r in most if number[r.time] < 1]), "n0")) <= keys
 
 
-#: What decides at once, however little else is known: the fields of a record that fails its host.
+#: Records that decide at once, whatever else is known: the fields of a record that fails its host.
 EXACT = {
     "wrong answers": ("correctness", "wrong_words", "1", "lower", (3.0,), {"work": "stream", "bank": 1}),
     "a slow core": ("cores", "slow_cores", "1", "lower", (1.0,), {"program": "firsttouch-probe", "pu": 3}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a curve of latency under load amounts to."""
+"""The records that summarize a curve of latency under load."""
 
 import pytest
 from hypothesis import given

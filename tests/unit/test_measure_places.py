@@ -24,7 +24,7 @@ OPTERON = topology_of(load("amd-opteron").facts)
 
 
 def host_of(packages, nodes):
-    """Return a host of packages with as many NUMA nodes each, of one core; other packages are farther."""
+    """Return a host of packages with N NUMA nodes each, of one core; other packages are farther."""
     count = packages * nodes
     return topology_of(
         SimpleNamespace(
@@ -176,7 +176,7 @@ def test_all_banks_are_named_where_the_effort_measures_all(effort, options):
 
 
 # ----------------------------------------------------------------------
-# What the command says of its repetitions
+# The command's messages about repetitions
 
 
 def test_every_aspect_has_a_test_of_reframe():

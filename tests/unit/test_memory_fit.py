@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fits into a host when instances share copies of the index: the article's Opteron, and SNAP's 29 GB."""
+"""Scenarios that fit if instances share copies of the index: the article's Opteron, and SNAP's 29 GB."""
 
 import json
 import re

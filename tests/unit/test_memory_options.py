@@ -18,7 +18,7 @@ from firsttouch.scenarios.placement import ScenarioName, parse_name, plan
 from firsttouch.scenarios.policies import policies
 
 MB = 1 << 20
-#: What smaps_rollup showed of a process with 400 MB in huge pages.
+#: smaps_rollup of a process with 400 MB in huge pages.
 ROLLUP = """\
 55d0c0a66000-7ffd5d5f1000 ---p 00000000 00:00 0                          [rollup]
 Rss:              428072 kB

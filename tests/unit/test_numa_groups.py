@@ -88,7 +88,7 @@ def test_groups_are_disjoint_equal_and_the_closest(shape, rng):
 
 @pytest.mark.parametrize("groups", [2, 4, 8])
 def test_sixteen_nodes_of_two_boards(groups):
-    """No group has successive numbers: those of the four NUMA nodes of a quarter differ by multiples of 4."""
+    """No group has successive numbers: within a quarter, the four numbers differ by multiples of 4."""
     near = {True: 12, False: 30}
     matrix = [
         [10 if a == b else near[a % 4 == b % 4] + (a % 2 != b % 2) * 9 for b in range(16)] for a in range(16)

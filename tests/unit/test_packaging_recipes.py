@@ -21,7 +21,7 @@ from firsttouch.tools import REPORT
 
 PACKAGING = ROOT / "contrib" / "packaging"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-#: What a complete installation needs, which all recipes make.
+#: The files of a complete installation, which all recipes install.
 EXTRA = PROJECT["project"]["optional-dependencies"]["report"]
 NEEDED = [*PROJECT["project"]["dependencies"], *EXTRA]
 RELEASE = PROJECT["project"]["version"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page cache: what of real files is cached, dropped and read anew, and what Linux hides from other users."""
+"""The page cache of real files: cached, dropped, read again, and hidden from other users by Linux."""
 
 import json
 import mmap

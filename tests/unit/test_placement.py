@@ -88,7 +88,7 @@ def options(placement):
 
 
 def bound(topology, placement):
-    """Return the PUs that numactl binds to: those of the kernel's NUMA nodes, or the ones that are named."""
+    """Return the PUs that numactl binds to: all PUs of the kernel's NUMA nodes, or the named ones."""
     asked = options(placement)
     if "--cpunodebind" in asked:
         return {p for n in asked["--cpunodebind"] for p in topology.node(n).pus}
@@ -233,7 +233,7 @@ def test_any_number_of_instances_and_threads_by_name(topology, instances, thread
     try:
         scenario = planned.scenario(name)
     except CannotHere:
-        # What lies within one NUMA node each is never refused.
+        # Instances within one NUMA node each are never refused.
         places = sum(len(topology.usable_pus(n)) // threads for n in topology.cpu_nodes)
         assert instances * threads > len(usable) or instances > places
         return
@@ -279,7 +279,7 @@ def test_a_memoryless_node_uses_the_nearest_bank():
 
 
 def test_neither_device_memory_nor_other_kinds_unless_asked():
-    """POWER9 with two GPUs, and CXL memory beside: their NUMA nodes have memory and no PUs."""
+    """POWER9 with two GPUs and CXL memory, whose NUMA nodes have memory and no PUs."""
     topology = machine((0, 4, 8 * GIB), (8, 4, 8 * GIB), (254, 0, 16 * GIB), (255, 0, 16 * GIB), (9, 0, 8 * GIB))
     kinds = {254: "GPUMemory", 255: "GPUMemory", 9: "CXL-DRAM"}
     topology = replace(

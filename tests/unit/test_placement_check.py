@@ -303,14 +303,14 @@ def test_shared_memory_is_sampled_and_never_taken_for_pages_of_files(proc, file,
         look(100, what, root)
         assert not placement_check.grown(100, what, root)
         assert sum(what.pages.values()) == 385 + (0 if file == IN_MEMORY else 102_400)
-    # What wait4(2) reports at the end.
+    # wait4(2) reports this at the end.
     what.largest_peak = 403 * MIB
     message = placement_check.why_unverified(what)
     assert (reason in message, bool(message)) == (True, bool(reason))
 
 
 def test_a_program_that_has_grown_is_looked_at_again(proc):
-    """Its size is that of all processes; the pages of files among it are none that a look would show."""
+    """Its size covers all processes and includes pages of files that no sample would show."""
     status = "VmHWM:\t {} kB\nRssAnon:\t {} kB\nRssFile:\t 900000 kB\n"
     root = proc(100, "sh", [("0", "R")], PAGE.format(mode="default", n=2560, node=0, kb=4), children=[200])
     proc(200, "sort", [("0", "R")], "")

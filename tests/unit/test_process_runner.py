@@ -140,7 +140,7 @@ def test_cpu_seconds_and_memory(tmp_path, clock, held):
     stdin, let_go_on = held
 
     def look(pid, observed):
-        # A size below that of this process is known only from looks.
+        # A size below this process's is known only from samples.
         placement_check.look(pid, observed)
         if observed.peak_bytes > 300 << 20:
             let_go_on()

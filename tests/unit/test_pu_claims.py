@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that share a host: each has PUs of its own while there are free ones, and no claim outlives its run."""
+"""Runs that share a host: each has separate PUs while there are free ones, and no claim outlives its run."""
 
 import contextlib
 import os
@@ -93,7 +93,7 @@ def test_a_killed_run_leaves_its_pus(folder):
     assert claims(folder) == []
 
 
-#: What a claim cannot be. The last list would take minutes to read.
+#: Invalid claims. The last list would take minutes to read.
 TEXTS = {"text": "all of them", "number": "0-99999999999999", "long": ",".join(["0-999999"] * 6000)}
 
 

@@ -219,7 +219,7 @@ def test_a_ticket_names_a_metric_as_verdicts_do(tmp_path: Path) -> None:
 
 
 def test_a_value_that_stands_for_several_says_so(tmp_path: Path) -> None:
-    """The latency is that of the lowest NUMA node, with the range of all local ones."""
+    """The latency of the lowest NUMA node is shown, with the range of all local ones."""
     records = [
         replace(r, samples=(80.0 + 5 * node,), parameters={**r.parameters, "pu_nodes": [node], "bank": node})
         for node in range(3)

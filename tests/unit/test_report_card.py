@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says where a value would mislead."""
+"""The texts of a report where a value would mislead."""
 
 import pytest
 from msgspec.structs import replace

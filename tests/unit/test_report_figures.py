@@ -26,7 +26,7 @@ def lines(*, named: str = "a policy", lines: int = 3, points: int = 5, **options
 
 
 def bars(*values: float, label: str = "b", text: str = "{} s", **options: Any) -> Panel:
-    """Return a chart of bars, each with a label and a kind of its own."""
+    """Return a chart of bars with different labels and kinds."""
     drawn = [
         charts.Bar(f"{label} {i}", v, 0.95 * v, 1.1 * v, text.format(f"{v:.2f}"), f"kind {i}")
         for i, v in enumerate(values)
@@ -48,7 +48,7 @@ def heatmap(*cells: float | None, columns: int = 2, **options: Any) -> Panel:
 
 AXES = ("PU-set (NUMA nodes)", "memory bank (NUMA node)")
 LONG = "a name that is a good deal longer than the drawing is wide, so one line cannot hold it"
-#: What is drawn -> the panel: few and many of everything, long names, and values of every size.
+#: Description -> the panel: few and many of everything, long names, and values of every size.
 CHARTS = {
     "lines": lines,
     "one point": lambda: lines(lines=1, points=1),
@@ -93,9 +93,9 @@ def test_a_line_crosses_no_text_beside_a_bar() -> None:
     panel = bars(0.55, 0.7, 0.9, 0.98, 1.6, text="{}x", line=1)
     root = ET.fromstring(str(panel.svg))  # noqa: S314
     (line,) = [extent(e) for e in root if e.get("stroke-dasharray")]
-    beside = [e for e in drawings.texts(root) if drawings.text(e).endswith("x")]
-    assert len(beside) == 5
-    for text in beside:
+    gains = [e for e in drawings.texts(root) if drawings.text(e).endswith("x")]
+    assert len(gains) == 5
+    for text in gains:
         left, _, right, _ = extent(text)
         assert not left < line[0] < right
         assert right <= panel.width

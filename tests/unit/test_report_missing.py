@@ -93,7 +93,7 @@ def test_the_failure_of_one_check_does_not_explain_another(tmp_path: Path) -> No
     shown = page.split("Missing values and figures")[1]
     assert "Latency of a load" in shown
     assert "no lat_mem_rd on PATH" not in shown
-    # The figure of throughput, not those of scaling.
+    # The figure of throughput, not the figures of scaling.
     assert re.findall("<li>(.+): failed: it was killed</li>", shown) == ["Throughput by threads"]
 
 

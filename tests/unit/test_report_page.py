@@ -155,7 +155,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert page.count("<script") == 1
     ticket = (tmp_path / "summary.md").read_text(encoding="utf-8")
     assert "<script" not in ticket.replace(r"\<script", "")
-    # A name must not end the cell of a table, nor start a line of its own.
+    # A name must neither end the cell of a table nor start a line.
     assert not [line for line in ticket.splitlines() if line.startswith("- _")]
     assert "\x1b" not in page + ticket
     assert "\x00" not in page + ticket

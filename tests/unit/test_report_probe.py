@@ -167,7 +167,7 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     assert len(curves) == 5
     assert (curves[0].program, curves[0].local) == ("firsttouch-probe", True)
     summary = built_report(tmp_path, records)[0]
-    # The worst remote latency is of the same program and way; the other program's is beside it.
+    # The worst remote latency is by the same program and way; the other program's is next to it.
     text = " ".join(summary.table().split())
     assert "worst remote 200 ns" in text
     assert "lmbench 110 ns" in text

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers on the pages of a host, of 8 and 300 hosts and of a comparison, computed from the records again.
 
-Nothing of firsttouch's statistics is used: medians are those of the standard library, the sign test and its
-interval are counted coin by coin. test_findings.py does the same for the map, the distributions and the exports of
-a fleet.
+Nothing of firsttouch's statistics is used: medians come from the standard library, the sign test and its interval
+are counted coin by coin. test_findings.py does the same for the map, the distributions and the exports of a fleet.
 """
 
 import datetime
@@ -231,7 +230,7 @@ def test_a_comparison_has_the_medians_and_the_interval_of_each_change(tmp_path, 
         assert is_shown(row["before"].split()[0], statistics.median(first))
         assert is_shown(row["after"].split()[0], statistics.median(second))
         changes = [b / a - 1 for a, b in zip(first, second, strict=True)]
-        # What hosts that changed unlike the others have is drawn near.
+        # Values of hosts that changed unlike the others are moved towards the median.
         assert is_shown(row["change"].split()[0], 100 * statistics.median(changes), slack=0.3)
         low, high = map(float, re.fullmatch(rf"{NUMBER} % to {NUMBER} %", row["99 % interval"]).groups())
         assert low < 100 * statistics.median(changes) < high

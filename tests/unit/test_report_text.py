@@ -18,7 +18,7 @@ CELLS = {
 
 
 def page_rule():
-    """Return the rule of the page's CSV button, whose syntax is that of Python's regular expressions, too."""
+    """Return the rule of the page's CSV button, which is also a valid regular expression of Python."""
     script = resources.files("firsttouch.report").joinpath("templates", "page.js").read_text(encoding="utf-8")
     (rule,) = re.findall(r"const formula = /(.+)/i;", script)
     return re.compile(rule, re.IGNORECASE)

@@ -64,7 +64,7 @@ def test_truncated_or_damaged(tmp_path, kind):
     assert inspect([write(tmp_path / "r.fq.gz", whole)]).records == 400
     rng = random.Random(0)  # noqa: S311
     cuts = {2, len(whole) // 2, len(whole) - 1, len(whole) - 8}
-    if kind in {"one", "many", "blocks"}:  # the members of the others begin and end like those of "one"
+    if kind in {"one", "many", "blocks"}:  # the members of the others begin and end like the members of "one"
         cuts |= {9, 12, 20, len(whole) - 4, len(whole) - 9}
     for cut in sorted(cuts | set(rng.sample(range(3, len(whole)), 1))):
         file = write(tmp_path / "r.fq.gz", whole[:cut])

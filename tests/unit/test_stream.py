@@ -33,8 +33,8 @@ def test_whether_it_is_installed(stand_in, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     assert stream.program() is None
     (tmp_path / "bin").mkdir()
-    beside = write_program(tmp_path / "bin" / "stream", "exit 0")
-    assert stream.program() == str(beside)
+    program = write_program(tmp_path / "bin" / "stream", "exit 0")
+    assert stream.program() == str(program)
 
 
 @pytest.mark.parametrize("threads", [1, 3, 22])

@@ -125,7 +125,7 @@ def test_tasks_that_slurm_binds_to_the_same_pus_divide_them(monkeypatch, share, 
     assert share(pus, is_rank=True) == TaskShare(frozenset(pus))
 
 
-#: Prints the PUs that a process may use, those of its cpuset, and again the former.
+#: Prints the PUs that a process may use, the PUs of its cpuset, and the first list again.
 CPUSET = """\
 import os
 from firsttouch.execution import tasks

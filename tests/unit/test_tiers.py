@@ -14,11 +14,11 @@ GIB = 2**30
 
 
 def host(*attached):
-    """Return two packages of four PUs (NUMA nodes 0 and 1); *attached* are (NUMA node, subtype, nodes beside)."""
+    """Return two packages of four PUs (NUMA nodes 0 and 1); *attached* are (NUMA node, subtype, neighbours)."""
     members = [tuple(range(4)), tuple(range(4, 8))]
     banks = [NumaNode(n, pus, 64 * GIB, "DRAM", near=frozenset(pus)) for n, pus in enumerate(members)]
-    for number, subtype, beside in attached:
-        near = frozenset(pu for n in beside for pu in members[n])
+    for number, subtype, neighbours in attached:
+        near = frozenset(pu for n in neighbours for pu in members[n])
         banks.append(NumaNode(number, (), 16 * GIB, subtype, near=near))
     return Topology(
         numa_nodes=tuple(banks),

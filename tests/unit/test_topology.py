@@ -186,7 +186,7 @@ def test_tiers_by_kind_and_by_what_the_kernel_states():
     assert [(tier.name, tier.banks) for tier in tiers.tiers(seen)] == [
         *(("high-bandwidth memory", (2,)), ("DRAM", (0,)), ("memory without PUs", (3,)))
     ]
-    # Banks beside PUs that have no other memory are theirs, whatever number they have.
+    # Banks next to PUs without other memory belong to these, whatever their number.
     assert layers(node(0, [0, 1], memory=0) + pus([0, 1]) + node(2, [0, 1])) == [("DRAM", (2,))]
 
 
@@ -262,7 +262,7 @@ def test_what_the_probe_adds_to_hwlocs_xml(fake_probe, tmp_path):
 
 
 def test_the_kernels_list_decides_where_a_pu_belongs():
-    """hwloc attaches memory without PUs to those nearby, as it does here to those of NUMA node 2."""
+    """hwloc attaches memory without PUs to nearby PUs, here to the PUs of NUMA node 2."""
     listed = '<info name="cpulist" value="{}"/></object>'
     bare = node(1, [2, 3]).replace("/>", ">") + listed.format("")
     parsed = parse_xml(machine(bare + node(2, [2, 3]).replace("/>", ">") + listed.format("2-3") + pus([2, 3])))

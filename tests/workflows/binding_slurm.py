@@ -19,7 +19,7 @@ from slurm_config import Cluster, Host
 from slurm_inside import Daemons
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
-#: Settings in the place of those of Cluster.
+#: Settings that replace Cluster's.
 SETTINGS = {
     "TaskPlugin=task/none": "TaskPlugin=task/affinity",
     "OverSubscribe=EXCLUSIVE": "OverSubscribe=NO",

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs Snakemake, Nextflow and MultiQC in the cache of the tests, as the files beside this pin them.
+"""Installs Snakemake, Nextflow and MultiQC in the cache of the tests, as the files next to this one pin them.
 
     python tests/workflows/engines.py
 
-Snakemake and MultiQC have separate environments, because their dependencies are not those of firsttouch.
-Nextflow's own launcher downloads the program; here Maven gets the same files, and their checksums are compared.
-This is for test hosts only.
+Snakemake and MultiQC have separate environments, because they need other dependencies than firsttouch. Nextflow's
+own launcher downloads the program; here Maven gets the same files, and their checksums are compared. This is for
+test hosts only.
 """
 
 from __future__ import annotations

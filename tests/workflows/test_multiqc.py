@@ -50,7 +50,7 @@ def aligner_logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, li
 
 @pytest.fixture
 def run_in(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[str]], str]:
-    """Returns a function that runs a command in so many instances, and returns what is on standard error."""
+    """Returns a function that runs a command in N instances, and returns its standard error."""
 
     def run(instances: int, words: list[str]) -> str:
         monkeypatch.setattr(run_command, "_scenario", lambda *_: genomes.scenario(instances))

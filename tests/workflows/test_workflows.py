@@ -72,7 +72,7 @@ def assert_complete(site: Site, folder: str, plain: dict[str, list[str]]) -> Non
         assert f"@RG\tID:{sample}\tSM:{sample}\n" in header
         assert (site.folder / f"{file}.bai").is_file()
         same = sorted(site.run("samtools", "view", file).stdout.splitlines()) == alignments
-        assert same, f"the alignments of {sample} differ from those of the plain command"
+        assert same, f"the alignments of {sample} differ from the plain command's"
         counts = (site.folder / folder / f"{sample}.flagstat").read_text()
         assert f"\n{2 * PAIRS} + 0 primary\n" in counts
 
@@ -115,11 +115,11 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
     assert (site.folder / "mapped/a.bam").stat().st_mtime_ns == first
     assert_complete(site, "mapped", plain)
     (shown_paste,) = shown("paste")
-    (site.folder / "beside.tsv").write_text(site.run("paste", *shown_paste).stdout)
-    (row,) = table(site.folder / "beside.tsv")
+    (site.folder / "pasted.tsv").write_text(site.run("paste", *shown_paste).stdout)
+    (row,) = table(site.folder / "pasted.tsv")
     assert float(row["s"]) >= float(row["seconds"]) > 0
     assert (row["sample"], row["scenario"]) == ("a", "2x1-bound")
-    # What was chosen: see the page.
+    # See the page for the chosen scenario.
     ((_, *words),) = shown("samtools")
     assert "2x1-bound, 2 x 1 threads" in site.run("samtools", "view", *words).stdout
 

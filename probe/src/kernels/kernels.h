@@ -30,9 +30,9 @@ extern const char *const kernel_names[KERNELS], *const instruction_names[INSTRUC
 // True if this processor and this build have the instruction set.
 bool kernel_available(InstructionSet set);
 
-// x86: the widest of up to 256 bits. Regular stores of 512 bits were measured to be a tenth slower than those of
-// 256 (Xeon of family 6, model 85), streaming ones no faster. arm64: SVE if its vectors are longer than NEON's 128
-// bits.
+// x86: the widest of up to 256 bits. Regular stores of 512 bits were measured to be a tenth slower than
+// stores of 256 (Xeon of family 6, model 85), streaming ones no faster. arm64: SVE if its vectors are longer
+// than NEON's 128 bits.
 InstructionSet kernel_preferred(void);
 
 // NULL if the instruction set has no such stores.
