@@ -118,7 +118,7 @@ def _parsed(line: Mapping[str, str]) -> tuple[tuple[str, str, str], _Scenario, t
     key = (text["aligner"], text["system"], text["dataset"])
     policy, _, suffix = text["policy"].lower().partition("+")
     try:
-        names = memory_options.of_suffix(suffix)
+        names = memory_options.parse_suffix(suffix)
     except BadInput as wrong:
         raise BadInput(f"policy is '{text['policy']}': {wrong}") from wrong
     return key, (counts[0], counts[1], policy, names), (seconds, error)
@@ -215,7 +215,7 @@ def expected(rows: Sequence[Row]) -> Prior:
 
 def _copies(row: Row) -> int:
     """Return the copies of the index, 0 if each instance has one or if their number is unknown."""
-    index = memory_options.of_kind(row.options, "index")
+    index = memory_options.option_of_kind(row.options, "index")
     return 0 if index is None or index.copies in {"own", "node"} else 1
 
 

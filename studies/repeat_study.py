@@ -108,7 +108,7 @@ def repeat(which: Study, args: argparse.Namespace) -> int:
             failed += outcome.startswith("failed")
     runs = list(read_runs(which, folder))
     sheets = published_tables.read(FOLDER / "published", [which])
-    rows = compared(which, runs, sheets, topology.of_this_host().usable_pu_count)
+    rows = compared(which, runs, sheets, topology.read_host().usable_pu_count)
     atomic_files.write(folder / "runs.csv", _csv(run.row for run in runs))
     atomic_files.write(folder / "compared.csv", _csv(rows))
     print(tabulate(_filled(rows), "keys", disable_numparse=True))
@@ -197,7 +197,7 @@ def _cases(which: Study, args: argparse.Namespace, inputs: _Inputs) -> list[Case
     favours none of them.
     """
     kinds: tuple[Reads, ...] = (args.kind,) if args.kind else ()
-    host = topology.of_this_host()
+    host = topology.read_host()
     cases, left_out = which.cases(host, threads=args.threads, patterns=args.configuration, reads=kinds)
     if len(inputs.files) == 1:
         if args.kind == "paired":
@@ -316,7 +316,7 @@ class Run(Struct, frozen=True):
 
 def read_runs(which: Study, folder: Path) -> Iterable[Run]:
     """Yield the valid runs in *folder* of the cases of a study on this host."""
-    pus = topology.of_this_host().usable_pu_count
+    pus = topology.read_host().usable_pu_count
     for family, configuration in which.pairs():
         for kind in which.reads:
             for threads in range(1, pus + 1):

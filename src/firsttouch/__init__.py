@@ -7,7 +7,7 @@ The names of ``__all__`` are for scripts and notebooks (docs/reference/python.md
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from firsttouch.advice.advising import Choices as AdviceChoices
-    from firsttouch.advice.advising import of_program as advise_program
+    from firsttouch.advice.advising import advise_program as advise_program
     from firsttouch.benchmarks.measure import AspectRequest, measure_aspect
     from firsttouch.benchmarks.site_checks import ProgramSpec, measure_program
     from firsttouch.cli.run_command import AlignRequest, align
@@ -36,7 +36,7 @@ else:
         "ProgramSpec": ("benchmarks.site_checks", "ProgramSpec"),
         "RunFailed": ("errors", "RunFailed"),
         "RunRequest": ("cli.run_dataset", "RunRequest"),
-        "advise_program": ("advice.advising", "of_program"),
+        "advise_program": ("advice.advising", "advise_program"),
         "align": ("cli.run_command", "align"),
         "append_records": ("records.schema", "append"),
         "judge": ("report.inputs", "judge"),

@@ -133,7 +133,7 @@ def reframe(tmp_path, lambda_part, image):
 def test_every_check_runs_inside_where_reframe_is_told_so(reframe, image):
     chosen = {"files": ("aspects", "scaling"), "pattern": f"^topology$|^scaling%scenario=1x{PUS}-default%"}
     options = ("-S", "backend=apptainer", "-S", f"image={image}")
-    done, measured = reframe(draft.of_this_host("local"), *options, **chosen)
+    done, measured = reframe(draft.draft_host("local"), *options, **chosen)
     assert set(done.results.values()) == {"pass"}, done.output
     assert {m.check for m in measured} >= {"topology", "scaling"}
     for record in measured:
@@ -141,9 +141,7 @@ def test_every_check_runs_inside_where_reframe_is_told_so(reframe, image):
 
 
 def test_a_partition_says_that_its_checks_run_inside(reframe, image):
-    text, count = re.subn(
-        "backend: native", f"backend: apptainer\n    image: {image}", draft.of_this_host("local")
-    )
+    text, count = re.subn("backend: native", f"backend: apptainer\n    image: {image}", draft.draft_host("local"))
     assert count == 1
     done, measured = reframe(text)
     assert set(done.results.values()) == {"pass"}, done.output
@@ -155,7 +153,7 @@ def test_a_partition_says_that_its_checks_run_inside(reframe, image):
 
 
 def test_a_campaign_whose_image_is_not_there_begins_nothing(firsttouch, tmp_path):
-    (tmp_path / "local.yaml").write_text(draft.of_this_host("local"))
+    (tmp_path / "local.yaml").write_text(draft.draft_host("local"))
     argv = ("--campaign", f"{tmp_path}/campaign", "--backend", "apptainer", "--image", "/no/such.sif")
     done = firsttouch("campaign", "run", "characterize", *argv, FIRSTTOUCH_SYSTEMS=str(tmp_path))
     assert done.returncode == 3

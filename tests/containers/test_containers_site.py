@@ -167,7 +167,7 @@ def test_a_view_of_spack(tmp_path, here, firsttouch):
 
 
 def test_a_partition_names_its_backend_and_image(tmp_path):
-    text = draft.of_this_host("local")
+    text = draft.draft_host("local")
     file = tmp_path / "local.yaml"
     file.write_text(text.replace("backend: native", "backend: apptainer\n    image: /images/a.sif"))
     (partition,) = load(file).partitions

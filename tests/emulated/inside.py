@@ -21,7 +21,7 @@ from firsttouch.execution import placement_check
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.sampling import Watching
-from firsttouch.host.topology import of_this_host
+from firsttouch.host.topology import read_host
 from firsttouch.scenarios.placement import Need, Plan, Scenario, plan
 
 # In the emulator, a sample takes a tenth of a second; with the usual share of the time there would be hardly any.
@@ -129,7 +129,7 @@ def cached(scenario: Scenario, _: list[str], order: dict) -> dict:
 
 def telling(planned: Plan) -> list[str]:
     """Return the largest scenario of each policy: the one with most whole NUMA nodes."""
-    nodes = len(of_this_host().cpu_nodes)
+    nodes = len(read_host().cpu_nodes)
     most = max(s.instances for s in planned.scenarios if s.instances <= nodes)
     return ["1x-interleave", *(s.name for s in planned.scenarios if s.instances == most)]
 
@@ -138,7 +138,7 @@ def results(order: dict) -> list[dict]:
     """Plan for this machine, run the ordered scenarios and return their results."""
     # BWA-MEM maps an index that another command has loaded.
     need = Need(index_use="loaded" if "align" in order else "none")
-    planned = plan(of_this_host(), need, policies="usual")
+    planned = plan(read_host(), need, policies="usual")
     names = order.get("scenarios") or telling(planned)
     ways = {"align": aligned, "cache": cached}
     run = next((ways[key] for key in ways if key in order), touched)

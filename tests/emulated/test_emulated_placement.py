@@ -18,7 +18,7 @@ from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets.fetch import get
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
-from firsttouch.host.topology import of_this_host
+from firsttouch.host.topology import read_host
 from firsttouch.scenarios.placement import Need, plan
 from firsttouch.systems.definition import load
 from study_files import study
@@ -153,7 +153,7 @@ def small(guest: Guest, touch: Path, tmp_path_factory: pytest.TempPathFactory) -
         {"scenarios": CACHED[1:], "cache": str(uncached)},
     )
     work = replace(launch.prepare(aligner("bwa-mem"), index, reads, BATCH_BASES), summed=True)
-    here = plan(of_this_host(), Need(index_use="loaded"), policies="usual")
+    here = plan(read_host(), Need(index_use="loaded"), policies="usual")
     alone = launch.run(work, here.scenario("1x-default"), None)
     return Small(*results, alone.alignments.sums.exact)
 

@@ -198,7 +198,7 @@ def draining(name, *, dry_run):
 
     def make(folder):
         slurm(scontrol='case "$1" in update) touch updated;; *) echo "NodeName=n1 State=IDLE";; esac')(folder)
-        text = draft.of_this_host("larger").replace("references: []", "references:\n  - " + REFERENCE)
+        text = draft.draft_host("larger").replace("references: []", "references:\n  - " + REFERENCE)
         (folder.parent / "systems" / "larger.yaml").write_text(text)
         fields = {"host": name, "system": "larger"}
         times = [f"2026-01-0{i}T00:00:00Z" for i in range(1, 9)]

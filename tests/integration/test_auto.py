@@ -139,7 +139,7 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_p
         assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
         assert choice.reason.startswith(f"your command as it is: {reason}"), choice
     # A command that cannot be divided has the advice of any program.
-    key = saved.of_program(load(), list(map(str, words)), len(os.sched_getaffinity(0)))
+    key = saved.program_key(load(), list(map(str, words)), len(os.sched_getaffinity(0)))
     saved.save(key, "1x-interleave", None, {})
     choice = chosen(*words)
     assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-interleave", True)
@@ -151,9 +151,9 @@ def test_a_command_is_the_same_case_as_the_aligner_with_the_same_options(lambda_
     prefix, files, _ = lambda_work
     group = ["-R", r"@RG\tID:a"]
     words = ["bwa", "mem", "-k17", "-t", "2", *group, "-Y", "-K", "100000", "-o", "out.sam", prefix, *files]
-    key = saved.of_command(load(), parse(list(map(str, words))), 2)
+    key = saved.command_key(load(), parse(list(map(str, words))), 2)
     program = with_options(aligner("bwa-mem"), ["-Y", *group, "-k", "17"])
-    assert key == saved.of_aligner(load(), program, prefix, threads=2, mates=2)
+    assert key == saved.aligner_key(load(), program, prefix, threads=2, mates=2)
     assert key.words == ("-Y", "-k 17")
 
 
@@ -178,7 +178,7 @@ def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp
     prefix, files = inputs
     words = [str(word) for word in ("bwa", "mem", "-t", 2, "-K", 200_000, prefix, *files)]
     bases = 0.45 * sum(file.stat().st_size for file in files)
-    key = saved.of_command(load(), parse(words), min(2, len(os.sched_getaffinity(0))))
+    key = saved.command_key(load(), parse(words), min(2, len(os.sched_getaffinity(0))))
     saved.save(key, "1x-local", None, {"bases": round(bases / 5)})
     assert chosen(*words).scenario.name == f"1x{len(os.sched_getaffinity(0))}-local"
     saved.save(key, "1x-local", None, {"bases": round(bases / 50)})

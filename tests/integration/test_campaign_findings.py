@@ -30,7 +30,7 @@ def faulty(tmp_path):
         file = tmp_path / "probe"
         printing = f"cat {tmp_path}/printed; {ending}"
         write_program(file, f'if [ "$1" = {aspect} ]; then {printing}; fi\nexec {PROBE} "$@"')
-        (tmp_path / "lab.yaml").write_text(draft.of_this_host("lab"))
+        (tmp_path / "lab.yaml").write_text(draft.draft_host("lab"))
         folders = {"FIRSTTOUCH_SYSTEMS": str(tmp_path), "FIRSTTOUCH_OUT": str(tmp_path / "out")}
         return {**folders, "FIRSTTOUCH_PROBE": str(file), "FIRSTTOUCH_VERDICTS": str(tmp_path / "verdicts")}
 

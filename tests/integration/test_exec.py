@@ -325,7 +325,7 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     done = shell("$ft -- sleep 0.3")
     assert "sleep runs as it is: there is no advice for it on this host" in done.stderr
     assert f"to get one: firsttouch advise -- sleep 0.3\nfirsttouch: 1x{PUS}-default: " in done.stderr
-    key = saved.of_program(load(), ["sleep", "0.3"], len(os.sched_getaffinity(0)))
+    key = saved.program_key(load(), ["sleep", "0.3"], len(os.sched_getaffinity(0)))
     saved.save(key, "1x-interleave", None, {})
     done = shell("$ft -- sleep 0.3")
     assert f"firsttouch: 1x{PUS}-interleave, as advised on 20" in done.stderr
@@ -444,7 +444,7 @@ def held(tmp_path, option, program=HOLDING):
 )
 @huge_pages.needed()
 def test_memory_options_are_verified(folder, option):
-    if reason := memory_options.refusal(memory_options.of_suffix(option)):
+    if reason := memory_options.refusal(memory_options.parse_suffix(option)):
         assert "cannot be loaded" not in reason  # `make setup` installs the allocators
         pytest.skip(reason)
     result, document = held(folder, option, ADVISING if option == "no-thp" else HOLDING)
@@ -453,7 +453,7 @@ def test_memory_options_are_verified(folder, option):
     memory = document["placement_found"][0]["memory"]
     assert memory["anonymous_bytes"] > 4 << 20
     assert (2 * memory["huge_bytes"] > memory["anonymous_bytes"]) == option.startswith("thp")
-    allocator = memory_options.of_kind(option.split("+"), "allocator")
+    allocator = memory_options.option_of_kind(option.split("+"), "allocator")
     assert memory["allocators"] == ([allocator.library] if allocator else [])
 
 
@@ -471,7 +471,7 @@ mmap.mmap(-1, int(os.environ["MIB"]) << 20, flags=flags)
     [("", 300, "MAP_PRIVATE"), ("", 300, "MAP_SHARED"), ("+jemalloc", 300, "MAP_PRIVATE")],
 )
 def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option, mebibytes, sharing):
-    if option and (reason := memory_options.refusal(memory_options.of_suffix(option[1:]))):
+    if option and (reason := memory_options.refusal(memory_options.parse_suffix(option[1:]))):
         pytest.skip(reason)
     env = {"P": GROWING, "MIB": str(mebibytes), "SHARING": sharing}
     done = shell(f'$ft 1x-default{option} --json -- {sys.executable} -c "$P"', **env)

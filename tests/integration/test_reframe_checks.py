@@ -86,7 +86,7 @@ def reframe(tmp_path, lambda_part, native_probe):
     """Returns a function that runs checks on a system; its *probe* is the native one, built from this checkout."""
     systems = tmp_path / "systems"
     systems.mkdir()
-    (systems / "local.yaml").write_text(draft.of_this_host("local"))
+    (systems / "local.yaml").write_text(draft.draft_host("local"))
 
     def run(pattern, *files, system="local", **environment):
         given = {

@@ -60,7 +60,7 @@ def systems(slurm: cluster.Slurm) -> Path:
     folder = slurm.folder / "systems"
     folder.mkdir()
     for name, reference in REFERENCES.items():
-        text = draft.of_this_host(name)
+        text = draft.draft_host(name)
         if reference:
             text = text.replace("references: []", "references:\n  - " + reference)
         (folder / f"{name}.yaml").write_text(text)

@@ -26,7 +26,7 @@ def reframe(site: Site) -> Run:
     """Returns a function that runs checks on a system of Slurm's hosts and gives ReFrame's results by name."""
     systems = site.folder / "systems"
     systems.mkdir()
-    text = draft.of_this_host("lab").replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
+    text = draft.draft_host("lab").replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
     text = text.replace("max_jobs: 1", "max_jobs: 64")
     (systems / "lab.yaml").write_text(text)
     (systems / "stepping.yaml").write_text(

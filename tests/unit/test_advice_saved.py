@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def key(opteron):
-    return saved.of_program(opteron, ["bin/sorter", "-n"], 64)
+    return saved.program_key(opteron, ["bin/sorter", "-n"], 64)
 
 
 def on_nodes(host, *nodes):
@@ -51,7 +51,7 @@ def test_a_host_is_described_by_what_a_program_may_use_and_not_by_its_name(opter
 def test_names_of_data_files_do_not_matter(opteron, tmp_path, monkeypatch, words, own):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").touch()
-    key = saved.of_program(opteron, words, 64)
+    key = saved.program_key(opteron, words, 64)
     assert (key.program, key.words) == (words[0].rpartition("/")[2], own)
 
 
@@ -97,8 +97,8 @@ def test_a_file_that_is_no_advice_is_reported_and_ignored(key, change, reason):
 
 
 def test_advice_is_listed_and_deleted(run_cli, opteron):
-    here = saved.of_program(load(), ["sorter", "-n"], 2)
-    away = saved.of_program(opteron, ["other"], 64)
+    here = saved.program_key(load(), ["sorter", "-n"], 2)
+    away = saved.program_key(opteron, ["other"], 64)
     for key in (here, away):
         saved.save(key, "1x-interleave", GAIN, {})
     status, out, _ = run_cli("advise", "--list")

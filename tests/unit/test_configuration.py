@@ -22,7 +22,7 @@ JOB = {"proc/self/cgroup": "12:cpuset:/\n0::/job/step"}
 
 def host_of(nodes):
     """A topology whose PUs are in packages of these numbers of NUMA nodes."""
-    host = topology.of_this_host()
+    host = topology.read_host()
     numbers = [(package, node) for package, count in enumerate(nodes) for node in range(count)]
     pus = tuple(topology.Pu(i, i, p, 10 * p + node) for i, (p, node) in enumerate(numbers))
     caches = [
@@ -199,7 +199,7 @@ def test_ranks_and_labels_of_other_edac_drivers(tmp_path):
 
 def test_a_measurement_of_the_topology_has_the_configuration(stand_in):
     stand_in("dmidecode", "exit 1")
-    records = list(measure.topology(topology.of_this_host(), say=lambda _: None))
+    records = list(measure.topology(topology.read_host(), say=lambda _: None))
     (record,) = [r for r in records if r.check == "configuration"]
     settings = record.parameters["settings"]
     assert settings["kernel.release"] == Path("/proc/sys/kernel/osrelease").read_text().strip()

@@ -32,10 +32,10 @@ def test_an_order_can_be_repeated(monkeypatch):
     seed = drawn_order.seed()
     assert drawn_order.seed() == seed
     assert os.environ["FIRSTTOUCH_SEED"] == str(seed)
-    rounds = [drawn_order.of_round(number, "n1") for number in range(20)]
+    rounds = [drawn_order.round_seed(number, "n1") for number in range(20)]
     assert len(set(rounds)) == 20
-    assert rounds == [drawn_order.of_round(number, "n1") for number in range(20)]
-    assert drawn_order.of_round(0) == seed
+    assert rounds == [drawn_order.round_seed(number, "n1") for number in range(20)]
+    assert drawn_order.round_seed(0) == seed
     monkeypatch.setenv("FIRSTTOUCH_SEED", "")
     assert drawn_order.seed() != seed
 

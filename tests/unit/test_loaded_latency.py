@@ -51,7 +51,7 @@ def test_saturation_lies_between_the_unloaded_point_and_the_peak(curve):
 
 def test_each_repetition_of_a_curve_is_a_sample():
     curve = points([(1, 2), (10, 12), (20, 18)], [(100, 110), (150, 150), (250, 400)], read_share=1)
-    unloaded, saturated, peak = loaded_latency.of_curve(curve)
+    unloaded, saturated, peak = loaded_latency.curve_records(curve)
     assert unloaded.samples == (100, 110)
     assert saturated.samples == pytest.approx((15, 12 + 6 * 70 / 250))
     assert peak.samples == (20, 18)
@@ -70,9 +70,9 @@ def test_curves_end_where_the_next_begins():
 
 def test_a_curve_without_all_points_has_no_figures():
     curve = points([(1,), (5,), (9,)], [(90,), (95,), (99,)])
-    assert loaded_latency.of_curve(curve[2:]) == []
-    assert loaded_latency.of_curve(curve[:-1]) == []
-    assert loaded_latency.of_curve([]) == []
+    assert loaded_latency.curve_records(curve[2:]) == []
+    assert loaded_latency.curve_records(curve[:-1]) == []
+    assert loaded_latency.curve_records([]) == []
 
 
 def test_an_interrupted_run_keeps_its_last_curve():
@@ -91,7 +91,7 @@ def test_an_invalid_point_makes_the_curve_invalid():
     curve = points([(1,), (5,), (9,)], [(90,), (95,), (99,)])
     force_setattr(curve[3], "status", "invalid")
     force_setattr(curve[3], "reason", "a page is on NUMA node 1")
-    assert {(r.status, r.reason) for r in loaded_latency.of_curve(curve)} == {
+    assert {(r.status, r.reason) for r in loaded_latency.curve_records(curve)} == {
         ("invalid", "a page is on NUMA node 1")
     }
 

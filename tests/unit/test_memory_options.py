@@ -200,8 +200,8 @@ def test_what_the_kernel_must_show(names, memory, reason):
 
 
 def test_index_options_are_tried_for_an_aligner_if_they_are_named():
-    assert memory_options.of_aligners("thp,node-index,shared") == ("thp", "shared", "node-index")
-    assert memory_options.of_aligners("all") == memory_options.select_options("all")
+    assert memory_options.select_for_aligner("thp,node-index,shared") == ("thp", "shared", "node-index")
+    assert memory_options.select_for_aligner("all") == memory_options.select_options("all")
     with pytest.raises(BadInput, match=r"node-index: .*aligners"):
         memory_options.select_options("node-index")
 

@@ -132,8 +132,8 @@ def test_its_cases_have_names_and_references(records):
 
 def test_a_module_whose_check_is_unknown_is_named(new_check, tmp_path, capsys):
     (tmp_path / aspects.__name__ / "first_touch.py").write_text('CHECK = "latencies"\n')
-    assert aspects.of_check("latencies") == []
-    assert aspects.of_check("latency")
+    assert aspects.check_modules("latencies") == []
+    assert aspects.check_modules("latency")
     error = capsys.readouterr().err
     assert "first_touch.py is not shown in reports: no metrics.toml has its check 'latencies'" in error
     assert "did you mean 'latency'?" in error

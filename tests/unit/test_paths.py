@@ -10,7 +10,7 @@ import pytest
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
-from firsttouch.genomics.recognition import recognized
+from firsttouch.genomics.recognition import recognize
 from firsttouch.judge import causes
 from firsttouch.records import catalogue
 from firsttouch.scenarios import memory_options, policies
@@ -67,10 +67,10 @@ def test_a_wrong_aligner_of_the_site_is_reported_where_it_is_used_and_breaks_no_
     assert aligners.aligner("bwa-mem").program == "bwa"
     with pytest.raises(BadInput, match=r"site/aligners/wrong.toml:1: .*'version'"):
         aligners.aligner("wrong")
-    assert recognized(["true"]) is None
-    assert recognized(["/opt/bwa", "mem", "ref"])[0].program == "bwa"
+    assert recognize(["true"]) is None
+    assert recognize(["/opt/bwa", "mem", "ref"])[0].program == "bwa"
     with pytest.raises(BadInput, match=r"wrong\.toml"):
-        recognized(["x", "reads.fq"])
+        recognize(["x", "reads.fq"])
 
 
 def test_policies_and_causes_of_site_and_user_are_added_and_replace(own, capsys):

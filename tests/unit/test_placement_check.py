@@ -296,12 +296,12 @@ def test_shared_memory_is_sampled_and_never_taken_for_pages_of_files(proc, file,
     look(100, what, root)
     full = 400 * MIB >> 10
     (root / "100" / "status").write_text(status.format(full + 2564, full))
-    assert placement_check.grown(100, what, root)
+    assert placement_check.has_grown(100, what, root)
     if sampled_late:
         shared = f"7f10 interleave:0-1 file={file} dirty=102400 N0=51200 N1=51200 kernelpagesize_kB=4\n"
         (root / "100" / "numa_maps").write_text(small + shared)
         look(100, what, root)
-        assert not placement_check.grown(100, what, root)
+        assert not placement_check.has_grown(100, what, root)
         assert sum(what.pages.values()) == 385 + (0 if file == IN_MEMORY else 102_400)
     # wait4(2) reports this at the end.
     what.largest_peak = 403 * MIB
@@ -323,7 +323,7 @@ def test_a_program_that_has_grown_is_looked_at_again(proc):
     for held in (10_000, 13_000, 14_000, 40_000):
         (root / "100" / "status").write_text(status.format(5_000, 0))
         (root / "200" / "status").write_text(status.format(held + 100, held))
-        seen.append(placement_check.grown(100, what, root))
+        seen.append(placement_check.has_grown(100, what, root))
         if not what.looks:
             look(100, what, root)
     assert seen == [True, False, True, True]

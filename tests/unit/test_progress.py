@@ -20,7 +20,7 @@ PROGRAM = """if True:
         steps.begin("second", 1)
         steps.end()
     print(progress.colour_verdicts("verdict n1 fail: 1 of 2 pass"))
-    print(progress.wrapped("a sentence " * 9, 2))
+    print(progress.wrap_text("a sentence " * 9, 2))
     print(progress.tabular([("n1", 0.25, "a reason " * 9), ("n2", 12, None)], ("host", "loss", "why")))
     """
 

@@ -217,7 +217,7 @@ def test_messages_go_to_who_follows(tmp_path, monkeypatch, capsys):
 
 def test_a_host_of_another_system_is_refused_before_any_work(monkeypatch):
     host = topology.parse_xml(topologies.made_up("partial-cpuset"))
-    monkeypatch.setattr(topology, "of_this_host", lambda: host)
+    monkeypatch.setattr(topology, "read_host", lambda: host)
     monkeypatch.setattr(fetch, "get", lambda name: pytest.fail(f"{name} is fetched"))
     with pytest.raises(BadInput, match=r"intel-xeon\.yaml: .*\d+ NUMA nodes, .* 4$"):
         characterize.prepare("intel-xeon", "lambda")

@@ -107,7 +107,7 @@ def test_every_topology_drafts_a_file_that_loads(tmp_path, nodes, distances, mod
 
 @pytest.fixture
 def run(capsys, monkeypatch):
-    monkeypatch.setattr(draft.topology_module, "of_this_host", lambda: topology([(0, 0, 2, 1, 2**32)]))
+    monkeypatch.setattr(draft.topology_module, "read_host", lambda: topology([(0, 0, 2, 1, 2**32)]))
 
     def run(*argv):
         status = run_parsed("system", *argv)
@@ -175,7 +175,7 @@ def test_list_command(run, monkeypatch, tmp_path):
     def missing():
         raise Missing("firsttouch-probe is not there")
 
-    monkeypatch.setattr(draft.topology_module, "of_this_host", missing)
+    monkeypatch.setattr(draft.topology_module, "read_host", missing)
     if not (paths.SYSTEMS / "local.yaml").exists():
         status, out, _ = run("list")
         assert status == 3
@@ -185,4 +185,4 @@ def test_list_command(run, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("name", "scheduler"), [("site", "slurm"), ("local", "local")])
 def test_a_host_of_slurm_is_drafted_for_slurm(name, scheduler, stand_in):
     stand_in("sbatch", "true")
-    assert f"    scheduler: {scheduler}\n" in draft.of_this_host(name)
+    assert f"    scheduler: {scheduler}\n" in draft.draft_host(name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Advice on this host: tries the scenarios of its plan, keeps the results, and writes them as a JSON document.
 
-Public: :func:`of_program` (any program), :func:`of_aligner` (an aligner's index and reads) and :func:`of_command`
-(a user's command of an aligner). They hold the host while they measure.
+Public: :func:`advise_program` (any program), :func:`advise_aligner` (an aligner's index and reads) and
+:func:`advise_command` (a user's command of an aligner). They hold the host while they measure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from firsttouch.genomics import launch
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.host.topology import load
 from firsttouch.scenarios.memory_fit import Need
-from firsttouch.scenarios.memory_options import combinations, of_aligners, select_options
+from firsttouch.scenarios.memory_options import combinations, select_for_aligner, select_options
 from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
 
 Say = Callable[[str], None]
@@ -68,7 +68,7 @@ def _offered(
     return planned, prior(candidates(planned.scenarios), banks, latency_ratio(host)), usual
 
 
-def of_aligner(
+def advise_aligner(
     asked: Inputs,
     choices: Choices,
     budget: float,
@@ -81,7 +81,7 @@ def of_aligner(
     """
     aligner = asked.aligner
     size = aligner.index_bytes(asked.index)
-    sets, refused = combinations(of_aligners(choices.options), aligner.program)
+    sets, refused = combinations(select_for_aligner(choices.options), aligner.program)
     need = aligner.need(size, asked.batch_bases)
     planned, expected, usual = _offered(choices, need, size, sets, aligner.whole)
     work = launch.prepare(
@@ -95,13 +95,13 @@ def of_aligner(
         document = {**advice_text.header(), "aligner": aligner.label, "dataset": asked.dataset, **document}
         if advice.belief is not None and advice.compared:
             total = max(s.instances * s.threads for s in planned.scenarios)
-            key = saved.of_aligner(load(), aligner, asked.index, threads=total, mates=work.reads.mates)
+            key = saved.aligner_key(load(), aligner, asked.index, threads=total, mates=work.reads.mates)
             gain = document["gain"] if document["clear"] else None
             saved.keep(key, document["recommended"], gain, document, say)
     return document
 
 
-def of_command(command: UserCommand, choices: Choices, budget: float, *, say: Say) -> Document:
+def advise_command(command: UserCommand, choices: Choices, budget: float, *, say: Say) -> Document:
     """Try scenarios on the first reads of a user's *command*, which ``firsttouch run -- COMMAND`` then follows."""
     if command.index is None:
         raise BadInput(f"the command names no index: {command.as_typed()}")
@@ -117,7 +117,7 @@ def of_command(command: UserCommand, choices: Choices, budget: float, *, say: Sa
     return document
 
 
-def of_program(
+def advise_program(
     program: Sequence[str],
     choices: Choices,
     *,
@@ -166,7 +166,7 @@ def of_program(
         "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1x")],
     }
     if result.compared:
-        key = saved.of_program(load(), program, threads)
+        key = saved.program_key(load(), program, threads)
         saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
     else:
         say(f"only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")

@@ -25,7 +25,7 @@ from firsttouch.genomics.division import least_bytes
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
-from firsttouch.scenarios.memory_options import Kind, combinations, of_aligners, select_options
+from firsttouch.scenarios.memory_options import Kind, combinations, select_for_aligner, select_options
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
@@ -86,7 +86,7 @@ class Auto(Struct, frozen=True, dict=True):
         if advice is None:
             return None
         try:
-            pick = self.planned.of_one_instance if self.command.whole else self.planned.scenario
+            pick = self.planned.single_instance if self.command.whole else self.planned.scenario
             scenario = pick(advice.scenario)
         except FirstTouchError as error:
             self.say(f"the advice of {advice.time[:10]} does not fit this host now: {error}")
@@ -104,7 +104,7 @@ class Auto(Struct, frozen=True, dict=True):
     @functools.cached_property
     def _offered(self) -> tuple[Plan, dict[str, str]]:
         """The plan with the memory options that this host supports, and the reasons against the others."""
-        sets, refused = combinations(of_aligners(self.options), self.command.words[0])
+        sets, refused = combinations(select_for_aligner(self.options), self.command.words[0])
         return self.planned.with_each(sets), refused
 
     def _tried(self) -> ChosenScenario:
@@ -172,8 +172,8 @@ class Auto(Struct, frozen=True, dict=True):
         """
         total = max(s.instances * s.threads for s in self.planned.scenarios)
         if self.command.whole:
-            return saved.of_program(self.host, self.command.words, total)
-        return saved.of_command(self.host, self.command, total)
+            return saved.program_key(self.host, self.command.words, total)
+        return saved.command_key(self.host, self.command, total)
 
     def advise(self, say: Callable[[str], None] = lambda _: None, *, strict: bool = True) -> dict[str, Any]:
         """Try the scenarios on the first reads within the budget, save the advice, and return its document.

@@ -143,7 +143,7 @@ def _candidate(scenario: Scenario) -> ModelledScenario:
     users = Counter(n for p in scenario.placements for n in p.numa_nodes)
     banks, sharing = len(first.numa_nodes), statistics.mean(users.values())
     spread, copies = policy(scenario.policy).pages[first.extent] in {"even", "weighted"}, 0
-    index = memory_options.of_kind(scenario.options, "index")
+    index = memory_options.option_of_kind(scenario.options, "index")
     if index and index.copies == "node":
         # The copy is interleaved over the banks of its instances.
         spread, copies = True, len({p.numa_nodes for p in scenario.placements})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from firsttouch.host.pages import Memory
 from firsttouch.scenarios.evidence import LEAST_MEMORY, wrong_memory
-from firsttouch.scenarios.memory_options import of_kind, option
+from firsttouch.scenarios.memory_options import option, option_of_kind
 from firsttouch.units import format_bytes
 
 #: A program with this part of its memory in transparent huge pages gains nothing by requesting them.
@@ -21,7 +21,7 @@ def same_pages(a: Sequence[str], b: Sequence[str], name: str) -> bool:
 
     The allocator requests huge pages, so another allocator may get some.
     """
-    other_allocator = of_kind(a, "allocator") is not of_kind(b, "allocator")
+    other_allocator = option_of_kind(a, "allocator") is not option_of_kind(b, "allocator")
     return name in b and not (option(name).kind == "pages" and other_allocator)
 
 
@@ -32,8 +32,8 @@ def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> s
     which pages the program gets anyway. If these include no huge page, the kernel grants them on request only, and
     no allocator requests them.
     """
-    asked = of_kind(names, "pages")
-    if asked is None or of_kind(run_with, "pages"):
+    asked = option_of_kind(names, "pages")
+    if asked is None or option_of_kind(run_with, "pages"):
         return ""
     total = memory.anonymous + memory.hugetlb
     if total < LEAST_MEMORY:
@@ -41,7 +41,7 @@ def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> s
     least, most = asked.huge or (0.0, 1.0)
     if not most and not memory.huge:
         return f"{asked.name}: no memory is in transparent huge pages without it"
-    same_allocator = of_kind(names, "allocator") is of_kind(run_with, "allocator")
+    same_allocator = option_of_kind(names, "allocator") is option_of_kind(run_with, "allocator")
     if least and same_allocator and memory.huge >= _ALL_HUGE * memory.anonymous:
         shown = f"{format_bytes(memory.huge)} of {format_bytes(memory.anonymous)}"
         return f"{asked.name}: {shown} are in transparent huge pages without it"

@@ -98,7 +98,7 @@ def _about(memory_bytes: int) -> int:
     return 2 ** max(0, round(math.log2(memory_bytes / _GIB))) if memory_bytes else 0
 
 
-def of_program(host: Topology, words: Sequence[str], threads: int) -> Key:
+def program_key(host: Topology, words: Sequence[str], threads: int) -> Key:
     """Return the key of any program, called by *words*."""
     own = filter(None, map(_without_data, words[1:]))
     return Key(describe_host(host), Path(words[0]).name, threads, tuple(own))
@@ -121,7 +121,7 @@ def _exists(word: str) -> bool:
         return False
 
 
-def of_aligner(host: Topology, aligner: Aligner, index: Path, *, threads: int, mates: int) -> Key:
+def aligner_key(host: Topology, aligner: Aligner, index: Path, *, threads: int, mates: int) -> Key:
     """Return the key of an aligner with the user's options; raises BadInput or Missing without its index.
 
     The key has all options except files and the name of the read group.
@@ -134,7 +134,7 @@ def of_aligner(host: Topology, aligner: Aligner, index: Path, *, threads: int, m
     return _of_aligner(host, aligner, index, items, threads=threads, mates=mates)
 
 
-def of_command(host: Topology, command: UserCommand, threads: int) -> Key:
+def command_key(host: Topology, command: UserCommand, threads: int) -> Key:
     """Return the key of a user's aligner command, whose instances have *threads* threads in total.
 
     It equals the key of the aligner with the same options. Raises BadInput or Missing without its index.
@@ -250,11 +250,11 @@ def advised_scenario(
     The program uses *threads* threads (None: all usable PUs); *say* gets the scenario and the reason.
     """
     planned = plan(host)
-    usual = planned.of_one_instance("1x-default", threads)
-    advice = lookup(of_program(host, words, usual.threads), say)
+    usual = planned.single_instance("1x-default", threads)
+    advice = lookup(program_key(host, words, usual.threads), say)
     if advice is not None:
         try:
-            scenario = planned.of_one_instance(advice.scenario, threads)
+            scenario = planned.single_instance(advice.scenario, threads)
             say(f"firsttouch: {scenario.name}, as advised on {advice.time[:10]}")
             return scenario
         except FirstTouchError as error:

@@ -36,7 +36,7 @@ def seed(given: int | None = None) -> int:
     return given
 
 
-def of_round(number: int, host: str = "") -> int:
+def round_seed(number: int, host: str = "") -> int:
     """Return the seed of a round (0, 1, ...) of a *host*; the first round has the seed of this process."""
     first = seed()
     return first if not number and not host else random.Random(f"{first} {host} {number}").randint(1, MOST)  # noqa: S311

@@ -51,7 +51,7 @@ def _usable(root: Path) -> float | None:
     """Return the fraction of the online PUs that this process may use."""
     if root != Path("/"):
         return None
-    host = topology.of_this_host()
+    host = topology.read_host()
     return len(host.allowed_pus) / len(host.pus) if host.pus else None
 
 

@@ -57,18 +57,18 @@ def curves(batches: Iterable[Sequence[Record]]) -> Iterator[list[Record]]:
             records: list[Record] = []
             for record in batch:
                 if points and _curve(record) != _curve(points[0]):
-                    records += of_curve(points)
+                    records += curve_records(points)
                     points = []
                 points.append(record)
                 records.append(record)
             yield records
     except KeyboardInterrupt:
-        yield of_curve(points)
+        yield curve_records(points)
         raise
-    yield of_curve(points)
+    yield curve_records(points)
 
 
-def of_curve(points: Sequence[Record]) -> list[Record]:
+def curve_records(points: Sequence[Record]) -> list[Record]:
     """Return the records of one curve of these points; none if points are missing."""
     latency = {r.parameters["rate"]: r for r in points if r.metric == LATENCY}
     load = {r.parameters["rate"]: r for r in points if r.metric == LOAD}

@@ -325,7 +325,7 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
         yield Record("topology", metric, unit, "neither", (float(value),), software=software())
     installed = memory_modules.read_modules()
     yield from _configuration(host, installed)
-    theoretical = theoretical_bandwidth.of_this_host(os.environ.get("FIRSTTOUCH_SYSTEM"), installed)
+    theoretical = theoretical_bandwidth.read_host(os.environ.get("FIRSTTOUCH_SYSTEM"), installed)
     rate = theoretical.bytes_per_second
     source = {"source": theoretical.source} if rate else {"reason": theoretical.reason}
     yield Record(

@@ -76,7 +76,7 @@ class Effort(Struct, frozen=True):
         far = sorted(banks, key=lambda bank: (sum(host.distance(node, bank) for node in nodes), bank))
         return sorted({far[0], far[-1]})
 
-    def of_aligners(self, names: Sequence[str]) -> Effort:
+    def with_aligners(self, names: Sequence[str]) -> Effort:
         """Return the effort with the aligners *names* ("all", or none for the effort's own); raises BadInput."""
         if not names:
             return self
@@ -145,6 +145,6 @@ def chosen_effort(name: str = "") -> Effort:
         raise BadInput(f"{source} is '{name}': there are {', '.join(efforts())}{did_you_mean(name, efforts())}")
     text = os.environ.get(ALIGNERS_VARIABLE, "")
     try:
-        return efforts()[name].of_aligners([part.strip() for part in text.split(",") if part.strip()])
+        return efforts()[name].with_aligners([part.strip() for part in text.split(",") if part.strip()])
     except BadInput as error:
         raise BadInput(f"{ALIGNERS_VARIABLE} is '{text}': {error}") from error

@@ -92,7 +92,7 @@ def measure_program(
     """
     if repetitions < 1:
         raise BadInput(f"repetitions: at least 1, not {repetitions}")
-    scenario = plan(load_topology()).of_one_instance(spec.scenario, threads)
+    scenario = plan(load_topology()).single_instance(spec.scenario, threads)
     words = with_threads(spec.program, scenario.threads)
     place = scenario.placements[0]
     samples: list[float] = []

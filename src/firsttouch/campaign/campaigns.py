@@ -147,7 +147,7 @@ def plan(
     *only* has shell patterns of step names (none: all steps). *effort* is the environment's by default.
     """
     wanted = KINDS[kind]
-    thorough = effort_module.chosen_effort(effort).of_aligners(aligners)
+    thorough = effort_module.chosen_effort(effort).with_aligners(aligners)
     cases = Cases(topology_of(load(system).facts), thorough)
     names = cases.aligners() if aligners or wanted.aligners else []
     if names:

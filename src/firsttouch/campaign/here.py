@@ -49,7 +49,8 @@ class CampaignRequest(Struct, frozen=True):
     def prepare(self, job: slurm.SlurmJob | None = None, *, dry_run: bool = False) -> Campaign:
         """Return the campaign; a new one is written to its folder, unless *dry_run*."""
         folder = self.folder(job)
-        names = tuple(aligners_of(profiles.chosen_effort().of_aligners(self.aligners))) if self.aligners else None
+        effort = profiles.chosen_effort()
+        names = tuple(aligners_of(effort.with_aligners(self.aligners))) if self.aligners else None
         wanted = {"system": self.system, "dataset": self.dataset}
         if campaign := self.reopen(folder, wanted | {"aligners": names, "repetitions": self.repetitions}):
             return campaign
@@ -115,7 +116,7 @@ def carry_out(
     system = load(campaign.system)
     for contradiction in contradictions(system, job):
         say(f"firsttouch: {contradiction}")
-    if difference := mismatch(system, topology.of_this_host()):
+    if difference := mismatch(system, topology.read_host()):
         if not campaign.judged or all(step.name != "topology" for step in campaign.steps):
             raise BadInput(f"{difference}: --system names another one")
         say(f"{difference}: only its topology is measured, and its verdict follows from that")

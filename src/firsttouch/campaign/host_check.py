@@ -185,7 +185,7 @@ def states(
                 open_cases = judge.undecided(records)
                 again = [record for record in records if Case.from_record(record).key in open_cases]
                 queue = [step for step in queue if any(step.is_of(record) for record in again)]
-                queue = shuffle(queue, drawn_order.of_round(next(rounds)))
+                queue = shuffle(queue, drawn_order.round_seed(next(rounds)))
     except FirstTouchError as error:
         troubles.append(str(error))
         yield state()

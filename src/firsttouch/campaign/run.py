@@ -178,7 +178,7 @@ class _Runner:
 
     def draw(self, steps: Sequence[Step], number: int) -> list[Step]:
         """Return the steps of a round in a newly drawn order, after the topology, which measures nothing."""
-        self.order, self.place = drawn_order.of_round(number, self.host), 0
+        self.order, self.place = drawn_order.round_seed(number, self.host), 0
         ordered = drawn_order.shuffle(steps, self.order)
         if len(ordered) > 1:
             self.say(drawn_order.sentence(drawn_order.seed()))

@@ -15,7 +15,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say, tabular
 from firsttouch.genomics.command_line import parse
-from firsttouch.genomics.recognition import recognized
+from firsttouch.genomics.recognition import recognize
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.units import format_bytes
@@ -70,16 +70,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _program(program: Sequence[str], args: argparse.Namespace) -> int:
-    command = parse(program) if recognized(program) else None
+    command = parse(program) if recognize(program) else None
     if command:
         command.refuse_overwriting()
     if command and not command.whole:
-        _print(advising.of_command(command, _choices(args), args.budget, say=say), as_json=args.json)
+        _print(advising.advise_command(command, _choices(args), args.budget, say=say), as_json=args.json)
         return 0
     choices = _choices(args)
     if command and not choices.threads:
         choices = replace(choices, threads=min(command.threads, load().usable_pu_count))
-    document = advising.of_program(program, choices, say=say, rounds=args.repetitions, timeout=args.timeout)
+    document = advising.advise_program(program, choices, say=say, rounds=args.repetitions, timeout=args.timeout)
     if args.json:
         options.print_json(document)
     else:
@@ -92,7 +92,7 @@ def _aligner(args: argparse.Namespace) -> int:
     asked.with_options.version()
     given = asked.inputs()
     atomic_files.refuse_overwriting([], given.paths())  # by the standard output
-    document = advising.of_aligner(given, _choices(args), args.budget, say=say)
+    document = advising.advise_aligner(given, _choices(args), args.budget, say=say)
     _print(document, as_json=args.json)
     return 0
 

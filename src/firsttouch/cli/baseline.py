@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         raise Missing(f"{system.name} has no file: `firsttouch system draft {system.name}` writes one")
     text = baseline.without(system.path.read_text(encoding="utf-8"))
     before = systems.build(documents.parse_yaml(text, system.path), path=system.path)
-    samples, given = inputs.of_system(args.records, system)
+    samples, given = inputs.system_samples(args.records, system)
     given.print_ahead()
     given.refuse_unread()
     table = samples if args.hosts is None else _of_hosts(samples, args.hosts)

@@ -111,9 +111,9 @@ def prepare(system: str, dataset: str) -> None:
     if system == paths.LOCAL and available()[system] is None:
         file = paths.drafts() / f"{system}.yaml"
         say(f"drafting {file} from this host")
-        atomic_files.write(file, draft.of_this_host(system), creates=True)
+        atomic_files.write(file, draft.draft_host(system), creates=True)
     described = load(system)
-    if difference := mismatch(described, topology.of_this_host()):
+    if difference := mismatch(described, topology.read_host()):
         again = ": draft it again with `firsttouch system draft local --force`" if system == paths.LOCAL else ""
         raise BadInput(difference + again, file=described.path)
     fetch.get(dataset)

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             words = "  ".join(_words(scenario, host, need, memory))
             print("\n".join(_commands(scenario, words, program)))
         return 0
-    names = memory_options.of_aligners(args.options)
+    names = memory_options.select_for_aligner(args.options)
     # Of a stored host, only the topology is known.
     refused = memory_options.combinations(names, program.program)[1] if host.here else {}
     if args.json:
@@ -150,7 +150,7 @@ def _words(scenario: Scenario, host: Topology, need: Need, memory: int) -> tuple
 
 def _copies(scenario: Scenario) -> Copies:
     """Return where the instances of a scenario have their index."""
-    index = memory_options.of_kind(scenario.options, "index")
+    index = memory_options.option_of_kind(scenario.options, "index")
     return index.copies if index else "own"
 
 
@@ -204,7 +204,7 @@ def _fitting(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator
     by_option: dict[str, dict[str, list[str]]] = {}
     for name, _ in planned.infeasible:
         other = planned.with_fitting_index(name)
-        if other and (index := memory_options.of_kind(other.options, "index")):
+        if other and (index := memory_options.option_of_kind(other.options, "index")):
             words = _words(other, host, need, memory)[-1]
             by_option.setdefault(index.name, {}).setdefault(words, []).append(name)
     for option, names in by_option.items():

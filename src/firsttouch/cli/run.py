@@ -15,7 +15,7 @@ from firsttouch.errors import BadInput
 from firsttouch.execution.index_cache import AS_IS, STATES
 from firsttouch.execution.progress import say
 from firsttouch.genomics import Form
-from firsttouch.genomics.recognition import recognized, undivided_because
+from firsttouch.genomics.recognition import recognize, undivided_because
 
 EXAMPLES = """\
   firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz > out.sam         placed by saved advice, or by trials
@@ -224,7 +224,7 @@ def _kind(words: Sequence[str], args: argparse.Namespace) -> str:
         return DATASET
     if args.check is not None:
         return CHECK
-    return COMMAND if recognized(words) else PROGRAM
+    return COMMAND if recognize(words) else PROGRAM
 
 
 def _refuse_unfit(kind: str, args: argparse.Namespace) -> None:

@@ -192,7 +192,7 @@ def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: 
         from firsttouch.advice import saved  # noqa: PLC0415 - see the package
 
         return saved.advised_scenario(host, words, request.threads, say)
-    return plan(host).of_one_instance(request.scenario, request.threads)
+    return plan(host).single_instance(request.scenario, request.threads)
 
 
 def _keep(request: ExecRequest, scenario: Scenario, document: Mapping[str, Any], task: Task | None) -> None:

@@ -92,7 +92,7 @@ def draft_system(args: argparse.Namespace) -> int:
     printed = str(target) == "-"
     if not printed and not args.force and target.exists():
         raise BadInput("already exists: --force overwrites it", file=target)
-    text = draft.of_this_host(args.name)
+    text = draft.draft_host(args.name)
     if not printed:
         _write(target, text)
     if args.json:

@@ -164,11 +164,11 @@ def _described(holders: set[int]) -> str:
             user = Path(f"/proc/{pid}").stat().st_uid
         except OSError:
             continue
-        texts.append(described(pid, user))
+        texts.append(describe_process(pid, user))
     return ", ".join(texts) or "a process that cannot be seen from here"
 
 
-def described(pid: int, user: int) -> str:
+def describe_process(pid: int, user: int) -> str:
     """Return a process and its user in words."""
     try:
         name = pwd.getpwuid(user).pw_name

@@ -296,7 +296,7 @@ def _memory(members: Iterable[tuple[Path, str, str]]) -> Memory:
     return memory
 
 
-def grown(pid: int, observed: Observed, proc: Path = PROC) -> bool:
+def has_grown(pid: int, observed: Observed, proc: Path = PROC) -> bool:
     """Return whether the memory of *pid* and its descendants, without files, has grown enough for a new sample.
 
     It costs far less than a sample, because the kernel does not read the page tables.

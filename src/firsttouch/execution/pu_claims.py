@@ -39,7 +39,7 @@ class Claim(Struct, frozen=True):
 
     def text(self) -> str:
         """Return the run in words."""
-        return host_lock.described(self.pid, self.user)
+        return host_lock.describe_process(self.pid, self.user)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ class Watching(NamedTuple):
     share: float = LOOK_SHARE
     look: Callable[[int, placement_check.Observed], None] = placement_check.look
     all_threads: bool = False
-    grown: Callable[[int, placement_check.Observed], bool] = placement_check.grown
+    grown: Callable[[int, placement_check.Observed], bool] = placement_check.has_grown
 
 
 class Pace:

@@ -23,7 +23,7 @@ from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Synta
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.minimizer_index import has_several_parts
 from firsttouch.genomics.reads import BatchRule, is_fasta
-from firsttouch.genomics.recognition import recognized
+from firsttouch.genomics.recognition import recognize
 from firsttouch.genomics.sinks import with_indexes
 from firsttouch.records import atomic_files
 
@@ -425,7 +425,7 @@ def _syntax(aligner: Aligner) -> Syntax:
 
 def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
     """Return the aligner that *words* call, with the program in them, and the number of the program's words."""
-    if call := recognized(words):
+    if call := recognize(words):
         aligner, length = call
         if words[0] != aligner.program and aligner.version_argv[0] == aligner.program:
             aligner = replace(aligner, program=words[0], version_argv=(words[0], *aligner.version_argv[1:]))

@@ -100,7 +100,7 @@ class IndexCopies:
         Copies of another scenario are removed first. Raises CannotHere without memory for the copies or without
         RAM stores, and BadInput for an index that is absent or changes.
         """
-        index = memory_options.of_kind(scenario.options, "index")
+        index = memory_options.option_of_kind(scenario.options, "index")
         if index is None or index.copies == "own":
             self._drop()
             return [OWN] * scenario.instances

@@ -29,7 +29,7 @@ _quoted = functools.cache(lambda file: frozenset(re.split("[\"']", documents.rea
 _BEGINNING = 8
 
 
-def recognized(words: Sequence[str]) -> tuple[Aligner, int] | None:
+def recognize(words: Sequence[str]) -> tuple[Aligner, int] | None:
     """Return the aligner that *words* call and the number of words of the call; None if they call none.
 
     Raises BadInput if only an invalid file names the program.

@@ -134,9 +134,9 @@ def read_modules(root: Path = Path("/")) -> Installed:
             return Installed(modules, "dmidecode")
     else:
         reason = "a stored host has no SMBIOS tables"
-    if modules := of_udev(kernel_files.text(root / "run/udev/data/+dmi:id")):
+    if modules := read_udev(kernel_files.text(root / "run/udev/data/+dmi:id")):
         return Installed(modules, "udev")
-    if modules := of_edac(root):
+    if modules := read_edac(root):
         return Installed(modules, "edac", reason)
     return Installed((), "", reason)
 
@@ -179,7 +179,7 @@ def _devices(text: str) -> list[dict[str, str]]:
     ]
 
 
-def of_udev(text: str) -> tuple[Module, ...]:
+def read_udev(text: str) -> tuple[Module, ...]:
     """Return the populated modules in udev's database entry of the SMBIOS tables."""
     devices: dict[int, dict[str, str]] = defaultdict(dict)
     for number, name, value in (m.groups() for m in map(_UDEV_FIELD.match, text.splitlines()) if m):
@@ -287,7 +287,7 @@ def without_channel(text: str) -> str:
     return text.rpartition(_CHANNEL_PART)[0] if _CHANNEL_PART in text else text
 
 
-def of_edac(root: Path = Path("/")) -> tuple[Module, ...]:
+def read_edac(root: Path = Path("/")) -> tuple[Module, ...]:
     """Return the populated modules that EDAC drivers show."""
     modules = []
     for folder in edac_folders(root):

@@ -473,7 +473,7 @@ def probe_xml(fsroot: Path | None = None) -> str:
     return done.stdout
 
 
-def of_this_host() -> Topology:
+def read_host() -> Topology:
     """Return this host's topology, restricted to the PUs and memory of this process."""
     return replace(parse_xml(probe_xml()), here=True)
 

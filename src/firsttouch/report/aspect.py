@@ -217,7 +217,7 @@ def others_text(view: HostView, record: Record) -> str:
 _MILLION = 1e6
 
 
-def tabulated(view: HostView, check: str, entry: Check) -> Aspect:
+def tabulate_check(view: HostView, check: str, entry: Check) -> Aspect:
     """Return the aspect of a check with a table of each metric and the best record of it."""
     records = view.select(check)
     if not records:

@@ -73,16 +73,16 @@ class Gathered(Struct, frozen=True, dict=True):
     @cached_property
     def missing(self) -> dict[str, list[str]]:
         """The missing results of the campaigns, by host."""
-        return {host: lost for of_system in self.missing_of.values() for host, lost in of_system.items()}
+        return {host: lost for system_samples in self.missing_of.values() for host, lost in system_samples.items()}
 
     @cached_property
     def missing_of(self) -> dict[str, dict[str, list[str]]]:
         """The missing results of the campaigns, by system and host."""
         missing: dict[str, dict[str, list[str]]] = {}
         for seen in self.campaigns:
-            of_system = missing.setdefault(seen.campaign.system, {})
+            system_samples = missing.setdefault(seen.campaign.system, {})
             for host, lost in campaign_results.missing_results(seen).items():
-                of_system.setdefault(host, []).extend(lost)
+                system_samples.setdefault(host, []).extend(lost)
         return missing
 
     @cached_property
@@ -195,9 +195,9 @@ class Gathered(Struct, frozen=True, dict=True):
         *strangers*, hosts without a readable record belong to this system, too.
         """
         reasons = {host: list(lost) for host, lost in self.missing_of.get(system, {}).items()}
-        of_system = {*hosts, *reasons}
+        system_samples = {*hosts, *reasons}
         for unread in self.unread.values():
-            of = hosts if unread.hosts is None else unread.hosts if strangers else unread.hosts & of_system
+            of = hosts if unread.hosts is None else unread.hosts if strangers else unread.hosts & system_samples
             for host in of:
                 reasons.setdefault(host, []).append(f"cannot be read: {unread}")
         for host, sentence in self.ahead(system).items():
@@ -210,11 +210,11 @@ class Gathered(Struct, frozen=True, dict=True):
         if hosts or self.ahead(system) or self.missing_of.get(system):
             return
         self.refuse_unread()
-        if of_others := self.of_others(system):
+        if of_others := self.other_systems(system):
             raise BadInput(f"no record of system {system}: these are {of_others}")
         raise self.nothing()
 
-    def of_others(self, system: str) -> str:
+    def other_systems(self, system: str) -> str:
         """Return the number of records of systems other than *system*, and their names; "" without any."""
         others = {name: count for name, count in sorted(self.systems.items()) if name != system}
         names = ", ".join(name or "(no name)" for name in others)
@@ -322,12 +322,12 @@ def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Jud
     Records of other systems are left out. A host passes only if all its records can be read, and if its campaigns
     have no missing results. Raises BadInput without a record.
     """
-    samples, gathered = of_system(records, system, logs=logs)
+    samples, gathered = system_samples(records, system, logs=logs)
     missing = gathered.lost(system.name, samples.hosts)
     return Judgement(judged(samples, system, missing=missing, configurations=gathered.configurations), gathered)
 
 
-def of_system(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:
+def system_samples(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:
     """Return the samples of *system* in *paths*, and print how many records are of other systems.
 
     Raises BadInput if *system* has none.
@@ -335,7 +335,7 @@ def of_system(paths: Sequence[Path], system: System, *, logs: bool = False) -> t
     gathered = gather(paths, logs=logs)
     samples = gathered.samples(system.name)
     gathered.refuse_without(system.name, {*samples.hosts, *samples.settings})
-    if of_others := gathered.of_others(system.name):
+    if of_others := gathered.other_systems(system.name):
         print(
             one_line(f"firsttouch: left out: {of_others}: --system {system.name} judges its own"), file=sys.stderr
         )

@@ -22,7 +22,7 @@ from firsttouch.records.schema import Record, write_table
 from firsttouch.report import forms, guidelines, model, openmetrics, render, summary, tables
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.aspect import Chart, Result
-from firsttouch.report.aspects import Aspects, of_host
+from firsttouch.report.aspects import Aspects, host_aspects
 from firsttouch.report.document import (
     Block,
     Card,
@@ -106,7 +106,7 @@ def build(
     report = _Report(
         title=title,
         stated=now.isoformat(timespec="seconds"),
-        hosts=[_PageHost(view, of_host(view)) for view in views],
+        hosts=[_PageHost(view, host_aspects(view)) for view in views],
         # Problems without a host appear in several views.
         problems=tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems)))),
         verdicts=of_verdicts.worst_first(verdicts),
@@ -127,7 +127,7 @@ def build(
         verdicts=[v.to_dict() for v in verdicts],
         alone=[v.to_dict() for v in alone],
         guidelines=[g.to_dict() for g in report.guidelines],
-        hosts=[summary.host(view, of_host, references) for view, of_host in lines],
+        hosts=[summary.host(view, host_aspects, references) for view, host_aspects in lines],
     )
     summaries = [verdict.summary for verdict in verdicts if verdict.summary]
     files = {

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.documents import attributes
-from firsttouch.execution.progress import wrapped
+from firsttouch.execution.progress import wrap_text
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
 from firsttouch.report.document import Card, Cell, Entry, Figure, Fold, Listing, Paragraph, Span, Table, spans

@@ -27,7 +27,7 @@ from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import FleetSummary
-from firsttouch.report.fleet.history import of_fleet
+from firsttouch.report.fleet.history import fleet_timeline
 from firsttouch.report.inputs import Gathered
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
@@ -198,7 +198,7 @@ def _of_few(
         verdicts=verdicts,
         alone=alone,
         common_losses=common_losses,
-        timeline=of_fleet(listed) if listed else None,
+        timeline=fleet_timeline(listed) if listed else None,
     )
 
 

@@ -107,7 +107,7 @@ def option(name: str) -> MemoryOption:
         raise BadInput(none_such("memory option", name, options())) from None
 
 
-def of_suffix(text: str) -> tuple[str, ...]:
+def parse_suffix(text: str) -> tuple[str, ...]:
     """Return the options of a scenario's suffix, such as ``thp+mimalloc``, in their order; raises BadInput."""
     if not text:
         return ()
@@ -124,7 +124,7 @@ def suffix(names: Sequence[str]) -> str:
     return "".join(f"+{name}" for name in names)
 
 
-def of_kind(names: Sequence[str], kind: Kind) -> MemoryOption | None:
+def option_of_kind(names: Sequence[str], kind: Kind) -> MemoryOption | None:
     """Return the option of one kind among *names*, or None."""
     return next((option(name) for name in names if option(name).kind == kind), None)
 
@@ -143,7 +143,7 @@ def select_options(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) ->
     return tuple(o.name for o in listed if o in named)
 
 
-def of_aligners(text: str) -> tuple[str, ...]:
+def select_for_aligner(text: str) -> tuple[str, ...]:
     """Return the options of such a list that are tried with an aligner; raises BadInput.
 
     Options of its index are tried only if they are named, because copies need time and memory.
@@ -172,7 +172,7 @@ def combinations(names: Sequence[str], program: str = "") -> tuple[list[tuple[st
 def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that set the options, to be added to the environment *base*."""
     added: dict[str, str] = {}
-    allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
+    allocator, pages = option_of_kind(names, "allocator"), option_of_kind(names, "pages")
     for name in names:
         chosen = option(name)
         # The variables of page sizes configure glibc's malloc, which an allocator replaces.
@@ -209,7 +209,7 @@ def inherit_settings(names: Sequence[str]) -> Iterator[None]:
 
 def refusal(names: Sequence[str]) -> str:
     """Return why this host does not support the options, or an empty string; where possible, they are tried."""
-    allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
+    allocator, pages = option_of_kind(names, "allocator"), option_of_kind(names, "pages")
     if allocator and pages and pages.name not in allocator.with_:
         return f"{allocator.name} does not support {pages.name}: leave one of them out"
     return next(filter(None, map(_refusal, names)), "")
@@ -259,7 +259,7 @@ def unfit(names: Sequence[str], program: str) -> str:
     The dynamic linker loads it into programs that are linked dynamically with glibc and have no more rights than
     their user (ld.so(8), "Secure-execution mode").
     """
-    allocator = of_kind(names, "allocator")
+    allocator = option_of_kind(names, "allocator")
     tuned = next((name for name in names if _TUNABLES in option(name).env), None)
     file = shutil.which(program)
     preloaded = allocator is not None and allocator.library

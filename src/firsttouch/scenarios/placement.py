@@ -78,10 +78,10 @@ def parse_name(text: str) -> ScenarioName | None:
     if match is None:
         return None
     number, threads, word = match.groups()
-    policy = policies.of_word(word.lower(), extent_of(int(number)))
+    policy = policies.policy_of_word(word.lower(), extent_of(int(number)))
     if policy is None:
         return None
-    options = memory_options.of_suffix(suffix)
+    options = memory_options.parse_suffix(suffix)
     return ScenarioName(int(number), policy, int(threads) if threads else None, options)
 
 
@@ -257,7 +257,7 @@ class Plan(Struct, frozen=True):
             raise CannotHere(f"scenario {name}: {error}; {have}") from error
         return self._planner.scenario(shares, threads, parts.policy)
 
-    def of_one_instance(self, name: str, threads: int | None = None) -> Scenario:
+    def single_instance(self, name: str, threads: int | None = None) -> Scenario:
         """Return a scenario as :meth:`scenario` does; raises BadInput if it has several instances.
 
         *threads* applies to a name that does not state them; raises BadInput if the name states other ones.
@@ -340,7 +340,7 @@ def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threa
     """Return the scenario of *tasks* that start together on this host, and the placement of the one with *share*.
 
     *name* is a scenario of one instance, whose policy each task gets, or of all tasks. *threads* are per task, if
-    the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.of_one_instance` does.
+    the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.single_instance` does.
     """
     parts = parse_name(name)
     if parts is None:
@@ -399,7 +399,7 @@ class _Planner(Struct, frozen=True, dict=True):
                 return reason
         banks = [p.numa_nodes for p in scenario.placements]
         even = policy.pages[extent_of(scenario.instances)] == "even"
-        index = memory_options.of_kind(scenario.options, "index")
+        index = memory_options.option_of_kind(scenario.options, "index")
         copies = index.copies if index else "own"
         if index and (reason := why_unshared(self.need, copies)):
             return f"memory option {index.name}: {reason}"

@@ -97,7 +97,7 @@ def policy(name: str) -> Policy:
         raise BadInput(none_such("policy", name, policies())) from None
 
 
-def of_word(text: str, extent: Extent) -> Policy | None:
+def policy_of_word(text: str, extent: Extent) -> Policy | None:
     """Return the policy with that word in names of scenarios, or that name, or None."""
     by_word: dict[str, Policy] = {}
     for policy in policies().values():  # names take precedence, then earlier policies
@@ -108,7 +108,7 @@ def of_word(text: str, extent: Extent) -> Policy | None:
 def word_of(policy: Policy, extent: Extent) -> str:
     """Return the word for *policy* in names of scenarios: its name, if its own word means another policy."""
     word = policy.word.get(extent, policy.name)
-    return word if of_word(word, extent) is policy else policy.name
+    return word if policy_of_word(word, extent) is policy else policy.name
 
 
 def select_policies(text: str) -> tuple[Policy, ...]:

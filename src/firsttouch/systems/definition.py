@@ -127,7 +127,7 @@ class System(Struct, frozen=True, dict=True):
 
     def fact(self, check: str, metric: str) -> Reference | None:
         """Return the reference that the facts state for a metric; None if there is none or it was drafted."""
-        return None if self.path is None else references_module.of_fact(check, metric, self.facts)
+        return None if self.path is None else references_module.fact_reference(check, metric, self.facts)
 
     @cached_property
     def _index(self) -> dict[tuple[str, str], list[_OfNames]]:
@@ -230,7 +230,7 @@ def load(name_or_path: str | Path) -> System:
     if text not in files:
         raise BadInput(none_such("system", text, files))
     file = files[text]
-    return of_this_host() if file is None else from_file(file)
+    return draft_local() if file is None else from_file(file)
 
 
 def from_file(file: Path) -> System:
@@ -253,7 +253,7 @@ def bare(name: str) -> System:
     return build(documents.parse_yaml(json.dumps(stated), Path(name)), path=None)
 
 
-def of_this_host() -> System:
+def draft_local() -> System:
     """Return ``local`` drafted from this host; raises Missing without the probe."""
-    text = draft.of_this_host(paths.LOCAL)
+    text = draft.draft_host(paths.LOCAL)
     return build(documents.parse_yaml(text, Path("draft of this host")), path=None)

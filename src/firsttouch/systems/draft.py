@@ -129,7 +129,7 @@ def draft(
     )
 
 
-def of_this_host(name: str) -> str:
+def draft_host(name: str) -> str:
     """Return the draft of *name* from this host; ``local`` fits any host. Raises Missing without the probe."""
     check_name(name)
     host = "" if name == paths.LOCAL else short_name(socket.gethostname())
@@ -138,7 +138,7 @@ def of_this_host(name: str) -> str:
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     # Some architectures have no name of the model.
     named = (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == "model name")
-    return draft(name, topology_module.of_this_host(), host=host, processor=next(named, None), slurm=slurm)
+    return draft(name, topology_module.read_host(), host=host, processor=next(named, None), slurm=slurm)
 
 
 def check_name(name: str) -> None:

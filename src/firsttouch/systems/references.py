@@ -203,7 +203,7 @@ FACTS = "facts"
 _BELOW = {"numa_nodes": 0.0, "pus": 0.0, "memory": -0.05}
 
 
-def of_fact(check: str, metric: str, facts: Facts) -> Reference | None:
+def fact_reference(check: str, metric: str, facts: Facts) -> Reference | None:
     """Return the reference that follows from the facts of a system, None if the metric is not a fact."""
     if check != "topology" or metric not in _BELOW:
         return None
@@ -305,8 +305,8 @@ class _ReferenceBuilder:
         return value
 
     def _fact(self, name: str, unit: str) -> float:
-        value, of_fact = _value_of(name, self.facts)
-        if of_fact != unit:
+        value, fact_unit = _value_of(name, self.facts)
+        if fact_unit != unit:
             raise BadInput(f"'{name}' is not in the metric's unit, {unit}")
         return value
 

@@ -28,7 +28,7 @@ class Theoretical(Struct, frozen=True):
     reason: str = ""
 
 
-def of_modules(modules: Sequence[Module]) -> Theoretical:
+def from_modules(modules: Sequence[Module]) -> Theoretical:
     """Return the bandwidth of these modules; a channel is as fast as its slowest module."""
     source = "SMBIOS"
     if not modules:
@@ -48,7 +48,7 @@ def of_modules(modules: Sequence[Module]) -> Theoretical:
     return Theoretical(sum(channels.values()), len(channels), min(m.transfer_rate for m in modules), source=source)
 
 
-def of_facts(facts: Facts, source: str) -> Theoretical:
+def from_facts(facts: Facts, source: str) -> Theoretical:
     """Return the bandwidth from a system's facts: one package's, times the number of packages."""
     per_package = facts.theoretical_bandwidth()
     if per_package is None or facts.channels_per_package is None:
@@ -58,7 +58,7 @@ def of_facts(facts: Facts, source: str) -> Theoretical:
     return Theoretical(per_package * facts.packages, channels, facts.transfer_rate, source=source)
 
 
-def of_this_host(system: str | None = None, installed: Installed | None = None) -> Theoretical:
+def read_host(system: str | None = None, installed: Installed | None = None) -> Theoretical:
     """Return the bandwidth from SMBIOS, else from the file of *system*, else the reasons against both.
 
     *installed* are the host's modules (None: they are read).
@@ -66,10 +66,10 @@ def of_this_host(system: str | None = None, installed: Installed | None = None) 
     installed = installed or memory_modules.read_modules()
     # EDAC shows no speed: the reason is why SMBIOS could not be read.
     no_smbios = Theoretical(None, source="SMBIOS", reason=installed.reason)
-    smbios = no_smbios if installed.reason else of_modules(installed.modules)
+    smbios = no_smbios if installed.reason else from_modules(installed.modules)
     if smbios.bytes_per_second or system is None:
         return smbios
-    fallback = of_facts(load_system(system).facts, f"facts of the system '{system}'")
+    fallback = from_facts(load_system(system).facts, f"facts of the system '{system}'")
     if fallback.bytes_per_second:
         return fallback
     return Theoretical(None, source=fallback.source, reason=f"{smbios.reason}; {fallback.reason}")

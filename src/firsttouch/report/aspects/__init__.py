@@ -3,8 +3,8 @@
 
 A module states the check in whose section it appears, ``CHECK``. Its ``aspect(view)`` takes the records of a host
 (:class:`firsttouch.report.model.HostView`) and returns their results, charts and tables, or the reason why there
-are none. :func:`of_check` finds the modules, so no list is needed; a module whose check is not in the catalogue is
-reported on standard error. Shared code of aspects is in :mod:`firsttouch.report.aspect`;
+are none. :func:`check_modules` finds the modules, so no list is needed; a module whose check is not in the
+catalogue is reported on standard error. Shared code of aspects is in :mod:`firsttouch.report.aspect`;
 :mod:`firsttouch.report.render` shows them.
 """
 
@@ -19,23 +19,23 @@ from types import ModuleType
 
 from firsttouch.errors import did_you_mean, one_line
 from firsttouch.records.catalogue import checks
-from firsttouch.report.aspect import Aspect, tabulated
+from firsttouch.report.aspect import Aspect, tabulate_check
 from firsttouch.report.model import HostView
 
 #: The aspects of a host by check, in the order of the catalogue.
 Aspects = Mapping[str, Sequence[Aspect]]
 
 
-def of_host(view: HostView) -> Aspects:
+def host_aspects(view: HostView) -> Aspects:
     """Return the aspects of a host; a check without a module may have tables."""
     return {
-        check: [module.aspect(view) for module in of_check(check)]
-        or ([tabulated(view, check, entry)] if entry.tables else [])
+        check: [module.aspect(view) for module in check_modules(check)]
+        or ([tabulate_check(view, check, entry)] if entry.tables else [])
         for check, entry in checks().items()
     }
 
 
-def of_check(check: str) -> list[ModuleType]:
+def check_modules(check: str) -> list[ModuleType]:
     """Return the modules of the aspects of a check, the one with the check's name first."""
     return sorted(_by_check().get(check, []), key=lambda module: (_name(module) != check, _name(module)))
 

@@ -69,7 +69,7 @@ def fraction(view: HostView, record: Record) -> float | None:
     return record.value / (bank * len(banks(record)))
 
 
-def of_theory(view: HostView, record: Record) -> str:
+def share_of_theory(view: HostView, record: Record) -> str:
     """Return the record's rate as a share of the theoretical one, "" if unknown."""
     share = fraction(view, record)
     return "" if share is None else f"{percent(share)} of theory"

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
-from firsttouch.execution.progress import wrapped
+from firsttouch.execution.progress import wrap_text
 from firsttouch.judge.comparison import (
     CONFIDENCE,
     ORDER,
@@ -219,7 +219,7 @@ class Compared(Struct, frozen=True):
         changes = self.of_note.columns(*range(len(_HEADER) - 1))
         parts = [forms.terminal(self.hosts, _SHORT)] if self.hosts.rows else []
         parts += [forms.terminal(changes, _SHORT)] if changes.rows else []
-        return "\n\n".join([wrapped(self.document["line"], 2), *parts])
+        return "\n\n".join([wrap_text(self.document["line"], 2), *parts])
 
     def page(self) -> Document:
         """Return the page."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from firsttouch.documents import attributes
-from firsttouch.execution.progress import wrapped
+from firsttouch.execution.progress import wrap_text
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import Change
@@ -128,12 +128,13 @@ class FleetSummary(Struct, frozen=True):
         worst = of_verdicts.table(self.worst, lines=1).columns(0, 1, 3, 4)
         body = forms.terminal(worst, _SHORT)
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(worst.rows[:_SHORT])
-        parts = [wrapped(self.document["line"], 2), *([body] if worst.rows else [])]
-        notes = [wrapped(clean(note), 2) for ranks in self.ranks for note in ranks.findings.notes()]
+        parts = [wrap_text(self.document["line"], 2), *([body] if worst.rows else [])]
+        notes = [wrap_text(clean(note), 2) for ranks in self.ranks for note in ranks.findings.notes()]
         parts += ["\n".join(notes)] if notes else []
         drifted = [clean(line) for its in self.configured if its for line in its.lines()[:_DRIFTED]]
-        parts += ["\n".join(["configuration:", *(wrapped(f"  {line}", 4) for line in drifted)])] if drifted else []
-        lines = [wrapped(clean(line), 2) for line in guidelines.lines(self.guided)]
+        drifted = [wrap_text(f"  {line}", 4) for line in drifted]
+        parts += ["\n".join(["configuration:", *drifted])] if drifted else []
+        lines = [wrap_text(clean(line), 2) for line in guidelines.lines(self.guided)]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
 
@@ -171,7 +172,7 @@ def build(
             _System(
                 of_system,
                 [fleet.of(host) for host in of_system.hosts[:MOST_DETAILED] if of_system.words[host]],
-                history.of_fleet(histories.get(fleet.system.name, ())),
+                history.fleet_timeline(histories.get(fleet.system.name, ())),
                 configuration.host_drift(configurations, fleet),
             )
             for fleet, of_system in zip(judged, of_systems, strict=True)

@@ -30,7 +30,7 @@ class Timeline(Struct, frozen=True):
     documents: Sequence[dict[str, Any]]
 
 
-def of_fleet(changes: Sequence[Change]) -> Timeline:
+def fleet_timeline(changes: Sequence[Change]) -> Timeline:
     """Return the section of the *changes* of a system's hosts."""
     if not changes:
         return Timeline([Paragraph(_NO_CHANGE)], ())
@@ -51,9 +51,9 @@ def _row(change: Change) -> tuple[Entry, ...]:
 
 
 def _line(changes: Sequence[Change]) -> str:
-    of_fleet = sum(len(c.hosts) > 1 for c in changes)
+    shared = sum(len(c.hosts) > 1 for c in changes)
     worse_hosts = len({host for c in changes if len(c.hosts) == 1 and c.worse for host in c.hosts})
-    parts = [f"{count(of_fleet, 'change')} of many hosts at once"] if of_fleet else []
-    parts += [f"{count(len(changes) - of_fleet, 'change')} of single hosts"] if len(changes) > of_fleet else []
+    parts = [f"{count(shared, 'change')} of many hosts at once"] if shared else []
+    parts += [f"{count(len(changes) - shared, 'change')} of single hosts"] if len(changes) > shared else []
     parts += [f"{count(worse_hosts, 'host')} became worse alone"] if worse_hosts else []
     return "; ".join(parts)
