@@ -11,7 +11,7 @@ from firsttouch.benchmarks import likwid, lmbench, stream
 from firsttouch.cli import options
 from firsttouch.errors import FirstTouchError, Missing
 from firsttouch.execution import backends, counters, slurm
-from firsttouch.execution.progress import wrapped
+from firsttouch.execution.progress import wrap_text
 from firsttouch.genomics import aligners
 from firsttouch.host import memory_modules, topology
 from firsttouch.tools import require, require_report, run_tool
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         options.print_json({"checked": len(needs), "lacks": lacks})
     else:
         for without, reason in lacks.items():
-            print(wrapped(f"no {without}: {reason}", 4))
+            print(wrap_text(f"no {without}: {reason}", 4))
         print(f"{len(needs) - len(lacks)} of {len(needs)} needs are met")
     return Missing.exit_status if lacks.keys() & _NEEDED.keys() else 0
 

@@ -71,7 +71,7 @@ def columns() -> int | None:
     return (os.get_terminal_size(sys.stdout.fileno()).columns or 80) if is_terminal(sys.stdout) else None
 
 
-def wrapped(text: str, indent: int, lines: int | None = None) -> str:
+def wrap_text(text: str, indent: int, lines: int | None = None) -> str:
     """Return *text* wrapped at the terminal's width without breaking words; further lines have an *indent*.
 
     A terminal gets at most that number of *lines*; the last one ends with an ellipsis if there is more.

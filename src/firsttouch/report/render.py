@@ -112,16 +112,16 @@ class Summary(Struct, frozen=True):
             heading = card.heading if card else view.host
             lines = [clean(f"{heading} (system {view.system}, partition {view.partition})")]
             for name, text in card.lines.items() if card else ():
-                lines.append(wrapped(clean(f"{name}: {''.join(spans(text))}"), 2, _LINES))
+                lines.append(wrap_text(clean(f"{name}: {''.join(spans(text))}"), 2, _LINES))
             for result in results:
                 if not result.is_detail:
                     record = result.record
                     spread_of = f", spread {percent(record.spread)}" if record and record.repetitions > 1 else ""
                     stated = filter(None, (f"{result.value}{spread_of}", result.compared))
-                    lines.append(wrapped(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"), 0, 1))
+                    lines.append(wrap_text(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"), 0, 1))
             parts.append("\n".join(lines))
-            warnings += [wrapped(clean(f"warning: {text}"), 2) for text in (card.warnings if card else ())]
-        problems = [wrapped(clean(f"- {p.check or p.name}: {p.reason}"), 0, 1) for p in self.problems[:_NAMED]]
+            warnings += [wrap_text(clean(f"warning: {text}"), 2) for text in (card.warnings if card else ())]
+        problems = [wrap_text(clean(f"- {p.check or p.name}: {p.reason}"), 0, 1) for p in self.problems[:_NAMED]]
         parts.append("\n".join([not_measured(self.problems, self.invalid), *problems, *warnings]))
         return "\n\n".join(parts)
 

@@ -88,7 +88,7 @@ def _result(view: HostView, matrix: Matrix, cell: Pair, way: str = "", *, is_det
     (place, _), record = cell
     remote = matrix.worst_remote()
     worst = f"worst remote {value(remote[1])}, {_pair(remote)}{_less(record, remote[1])}" if remote else ""
-    parts = (worst, _where(matrix, place), way, topology.of_theory(view, record), others_text(view, record))
+    parts = (worst, _where(matrix, place), way, topology.share_of_theory(view, record), others_text(view, record))
     compared = "; ".join(filter(None, parts))
     return Result(f"{metric_title(record)}, local", record, compared, is_detail=is_detail)
 
