@@ -256,7 +256,7 @@ def test_a_damaged_journal_stops_everything(fake, capsys):
     file = fake.folder / "out" / "fleet" / "actions.jsonl"
     file.write_text(file.read_text().replace('"hold"', '"held"', 1))
     assert fleet("tend") == 2
-    assert "actions.jsonl:2: not a line of the journal of actions" in capsys.readouterr().err
+    assert "actions.jsonl:1: not a line of the journal of actions" in capsys.readouterr().err
     with pytest.raises(BadInput):
         Actions()
 
