@@ -81,7 +81,7 @@ def test_the_size_of_the_index_files_counts(planned, tmp_path):
     size = aligners.aligner("bwa-mem").index_bytes(prefix)
     assert planned(server(2, 4), "--index", prefix) == planned(server(2, 4), "--index-size", str(size))
     assert "index of size 0" not in planned(server(2, 4), "--index", prefix)[1]
-    assert "--index-size the plan assumes an index of size 0" in planned(server(2, 4))[1]
+    assert "--index-size the plan assumes" in planned(server(2, 4))[1]
 
 
 def test_a_dataset_must_be_there(planned, monkeypatch, tmp_path):

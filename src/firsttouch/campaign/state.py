@@ -128,7 +128,7 @@ def _is_filled(gap: Gap, seen: State, later: Set[tuple[str, str]]) -> bool:
 
 def _own_reason(entry: Entry | None) -> str:
     if entry is None:
-        return "not begun"
+        return "not started"
     return entry.reason or ("started and not finished" if entry.state == "began" else entry.state)
 
 
@@ -237,7 +237,7 @@ def _steps_of_hosts(
         end = ends.last_end(lines[-1].job, host) if lines else "its job started no step"
         for step in campaign.steps:
             entry = last.get(step.name)
-            yield Gap(host, step.name, _reason(entry, ends, f"not begun: {end}")), entry
+            yield Gap(host, step.name, _reason(entry, ends, f"not started: {end}")), entry
     named = {host: s for s in submitted for host in s.hosts}
     for host, submission in named.items():
         if host not in entries:
