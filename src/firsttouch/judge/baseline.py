@@ -32,16 +32,16 @@ from firsttouch.records.parts import part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.definition import System
 
-#: The lines around learnt references, by which a later run finds them.
+#: The lines around learnt references, which mark them for later runs.
 BEGIN = "# Learnt by `firsttouch baseline`, which rewrites these lines: do not change them.\n"
 END = "# End of what was learnt.\n"
 
 
 class Learnt(Struct, frozen=True):
-    """A learnt reference: its *case* as references name it, and the *value* that good hosts reach.
+    """A learnt reference: its *case*, and the *value* that good hosts reach.
 
     *limit* is the tolerance and *error* the standard deviation of a repetition, both relative to the value.
-    *hosts* is the number of good hosts, *repetitions* how many each has on average.
+    *hosts* is the number of good hosts, *repetitions* the average number per host.
     """
 
     case: Case
@@ -85,7 +85,7 @@ class Baseline(Struct, frozen=True):
 def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS) -> Baseline:
     """Learn references from *samples*: the levels of good hosts, with a tolerance of *loss* (a fraction) or more.
 
-    *system* is without earlier learnt references. Its own references stay: no other is learnt for their cases.
+    *system* excludes references that were learnt earlier. Cases with another reference are not learnt.
     """
     numbers_of: dict[str, list[int]] = {}
     by_key: dict[str, Case] = {}
@@ -121,8 +121,8 @@ def _reached(
 ) -> tuple[Learnt, dict[str, float]] | str:
     """Return the reference of a *case* and the hosts that it leaves out, or the reason for the lack of one.
 
-    *places* are the measured places of the case in the *fleet*; *wanted* are the number of references and
-    the loss that each should detect.
+    *places* are the measured places of the case in the *fleet*; *wanted* has the number of references and the loss
+    that each should detect.
     """
     rows = (fleet.case_levels[places] + fleet.centres[places][:, None]).astype(np.float32)
     of_fleet = middles(rows).astype(np.float64)
@@ -155,7 +155,7 @@ def _reached(
 
 
 def _one_for_each_part(cases: Sequence[Case]) -> list[Case]:
-    """Return the cases, but of a curve over sizes one for each part: at a cache's edge, hosts differ."""
+    """Return the cases, with only one per part of a curve over sizes, because hosts differ at a cache's edge."""
 
     def curve_of(case: Case) -> str:
         return replace(case, parameters={k: v for k, v in case.parameters.items() if k != "size_bytes"}).key

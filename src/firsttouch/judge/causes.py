@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names possible causes of a fail: the part and the pattern of its kinds, by the rules of causes.toml."""
+"""Names possible causes of a fail by matching the bad parts and metrics with the rules of causes.toml."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from firsttouch.units import percent
 
 #: The least share of the siblings that have the same module in a slot.
 _SIBLINGS = 2 / 3
-#: Most slots and PUs that are named, and most parts or metrics.
+#: The most slots and PUs, and the most parts or metrics, in a text.
 _NAMED, _FEW_NAMED = 16, 4
-#: The part of a core that a slow chain of it shows (:mod:`firsttouch.benchmarks.cores`). A slow clock slows all
-#: chains, and slow caches those behind them.
+#: Chain of ``cores`` -> the part of a core that it shows if it is slow (:mod:`firsttouch.benchmarks.cores`). A
+#: slow clock slows all chains; a slow cache slows the chains in later caches and memory.
 _CORES = {"registers": "clock", "l1": "caches", "l2": "caches", "memory": "memory"}
-#: The values that the text of a rule may state.
+#: The placeholders in the text of a rule.
 _FIELDS = ("parts", "loss", "setting", "cases", "count", "expected", "which", "modules", "pus", "by")
 
 
@@ -44,30 +44,30 @@ class Rule(FileTable, frozen=True):
 
     name: str
     text: str
-    #: Series of which some part is bad, and series of which none is.
+    #: Series with a bad part, and series without one.
     bad: tuple[str, ...] = ()
     good: tuple[str, ...] = ()
-    #: Whether all parts of the bad series are bad, or only some.
+    #: Whether all parts of the bad series must be bad, or only some.
     all: bool | None = None
     #: The smallest and the largest loss of the bad series (fractions).
     loss: tuple[float, float] = (0.0, 1.0)
-    #: Metrics (CHECK.METRIC) of which one is bad, and of which none is.
+    #: Metrics (CHECK.METRIC) of which one must be bad, and metrics of which none may be.
     metrics: tuple[str, ...] = ()
     good_metrics: tuple[str, ...] = ()
-    #: A check of which cases are missing, with parameters.
+    #: A check with missing cases, and their parameters.
     missing: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
-    #: A setting of the host with its range.
+    #: A setting of the host and its range.
     setting: str = ""
     at_least: float = -math.inf
     below: float = math.inf
-    #: The number of NUMA nodes or PUs next to the number in the system's facts.
+    #: How the number of NUMA nodes or PUs differs from the system's facts.
     count: Literal["", "numa_nodes", "pus"] = ""
     is_: Literal["fewer", "more", "one", "halved"] = "fewer"
-    #: Memory modules unlike the modules of the siblings, and slow PUs by the first part of the core that is slow.
+    #: Memory modules that differ from the siblings', and slow PUs by the first slow part of the core.
     modules: Literal["", "absent", "different"] = ""
     slow_pus: Literal["", "clock", "caches", "memory"] = ""
-    #: The cause is not named if one of these is.
+    #: The cause is not named if one of these causes is.
     unless: tuple[str, ...] = ()
 
 
@@ -78,8 +78,8 @@ class _File(FileTable, frozen=True):
 class Symptoms(Struct, frozen=True, dict=True):
     """The input of the rules: findings about parts and metrics, the host's settings, and its system's facts.
 
-    *missing* are check and parameters of the cases that most hosts have and that this host lacks, *modules* how
-    its memory modules deviate from the usual ones by slot, *places* how many parts of each series were measured.
+    *missing* has check and parameters of cases that most hosts have and this host lacks, *modules* the usual
+    modules by slot and their deviations, *places* the number of measured parts of each series.
     """
 
     findings: Sequence[Finding]
@@ -98,7 +98,7 @@ class Symptoms(Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def failed(self) -> set[str]:
-        """The parts that fail, or of which a metric fails; not empty if the host fails."""
+        """The parts that fail or have a failing metric; not empty if the host fails."""
         failed = {part_of(f.case).text for f in self.findings if f.verdict == "fail"}
         return failed | {part.part for part in self.parts if part.word == "fail"}
 
@@ -137,7 +137,7 @@ def causes(symptoms: Symptoms) -> list[str]:
     """Return the causes whose pattern *symptoms* show, each as ``name: evidence``, the likeliest first."""
     texts: dict[str, str] = {}
     for rule in rules():
-        # Without a fail, only the configuration is evidence enough.
+        # Without a fail, only the configuration is sufficient evidence.
         if texts.keys() & {rule.name, *rule.unless} or not (symptoms.failed or rule.modules):
             continue
         if (fields := _fields(rule, symptoms)) is not None:
@@ -146,7 +146,7 @@ def causes(symptoms: Symptoms) -> list[str]:
 
 
 def _fields(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
-    """Return the values in the text of a rule, None if one of its conditions does not hold."""
+    """Return the values for the placeholders of a rule, None if one of its conditions does not hold."""
     fields: dict[str, str] = {}
     for condition in (_series, _metrics, _counts, _settings, _modules, _slow_pus):
         if (stated := condition(rule, symptoms)) is None:
@@ -165,7 +165,7 @@ def _series(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     if not rule.bad:
         return {}
     bad = [part for part in symptoms.bad if _matches(part.series, rule.bad)]
-    # Suspect parts are no cause of a fail of others.
+    # Suspect parts do not cause fails of other parts.
     if not bad or (symptoms.failed and symptoms.failed.isdisjoint(part.part for part in bad)):
         return None
     places = max(symptoms.places.get(part.series, 1) for part in bad)
@@ -217,7 +217,7 @@ def _counts(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     }[rule.is_]
     if not holds:
         return None
-    # The metrics of the other NUMA nodes may show which ones are missing.
+    # The metrics of the other NUMA nodes may show which nodes are missing.
     seen = {node for f in symptoms.findings if f.values for node in f.case.parameters.get("pu_nodes", ())}
     missing = sorted({*facts.numa_node_numbers} - seen) if len(seen) == count else []
     plural, numbers = len(missing) > 1, ", ".join(map(str, missing))
@@ -226,7 +226,7 @@ def _counts(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
 
 
 def _slow_pus(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
-    """Return the fields of a condition on slow PUs: which they are, and how much the slowest of them loses."""
+    """Return the fields of a condition on slow PUs: their numbers, and the largest loss."""
     if not rule.slow_pus:
         return {}
     cores: dict[int, dict[str, float]] = {}
@@ -251,7 +251,7 @@ def _slow_pus(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
 
 
 def _modules(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
-    """Return the fields of a condition on the memory modules: those that explain a loss of memory's speed."""
+    """Return the fields of a condition on memory modules, from the deviations that explain a loss of speed."""
     if not rule.modules:
         return {}
     is_slow = any(part.series.startswith(("memory", "link", "banks", "traffic")) for part in symptoms.bad)
@@ -268,7 +268,7 @@ def _modules(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
 
 
 def _absent(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
-    """Return which slots are empty, as how many of the channels if all of their names are known."""
+    """Return which slots are empty; as a number of channels if all names of channels are known."""
     channels = by_key(usual, lambda slot: channel_of(usual[slot]))
     silent = [slots for slots in channels.values() if {d.slot for d in deviations}.issuperset(slots)]
     what = f"{len(deviations)} of {len(usual)} modules"
@@ -281,7 +281,7 @@ def _absent(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
 
 
 def _different(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
-    """Return which slots have other modules than the same slots of the siblings."""
+    """Return which slots have modules that differ from the siblings' in the same slots."""
     by_module = by_key(deviations, lambda d: (without_channel(d.value), without_channel(d.golden)))
     siblings = f"on {min(d.siblings for d in deviations)} siblings"
     return "; ".join(

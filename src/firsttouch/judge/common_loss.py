@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from firsttouch.records.groups import Floats
 from firsttouch.records.samples_table import SamplesTable
 
-#: Fewer hosts with a similar loss may be a coincidence.
+#: The fewest hosts with a similar loss; fewer may be a coincidence.
 FEWEST_ALIKE = 3
 #: A loss is similar to the median of its metric if it differs by less than this part of it.
 _SIMILAR = 0.5
 
 
 class CommonLoss(Struct, frozen=True):
-    """*hosts* of *count* hosts lost about the same *loss* (a fraction) of the same *metrics* (a number)."""
+    """*hosts*, out of *count*, lost about the same share (*loss*) of the same number of *metrics*."""
 
     hosts: Sequence[str]
     count: int
@@ -39,8 +39,8 @@ class CommonLoss(Struct, frozen=True):
 def common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) -> CommonLoss | None:
     """Return the loss that most hosts share in some bad *groups* of the *table*, None without one.
 
-    A metric is common if more than half of the hosts that have it are bad in it. A host shares a loss if at least
-    half of its bad metrics are common ones with a similar loss: within half of the median of that metric.
+    A metric is common if it is bad on more than half of the hosts that have it. A host shares a loss if at least
+    half of its bad metrics are common, with a loss within half of the metric's median.
     """
     hosts = len(table.hosts)
     if not len(groups):

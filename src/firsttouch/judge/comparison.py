@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares two campaigns of the same hosts: direction, size and certainty of each change.
 
-Each host is compared with itself, so differences between hosts do not matter. Repetitions and sessions are
-evidence with the errors of verdicts: a single host with enough repetitions decides. Several hosts are pooled
-(:func:`firsttouch.judge.questions.spread_of`), and those that changed unlike the others are named. Values that are
-read or counted, such as wrong answers, decide at once, and zero is a value.
+Each host is compared with itself, so differences between hosts cancel. Repetitions and sessions are weighed as in
+verdicts, so a single host with enough repetitions can decide. Several hosts are pooled
+(:func:`firsttouch.judge.questions.spread_of`), and hosts that changed unlike the others are named. Values that are
+read or counted, such as wrong answers, decide at once, even if they are zero.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
 #: In order of urgency.
 ORDER: Sequence[Word] = ("worse", "changed", "better", "undecided", "unchanged")
 CONFIDENCE = 0.99
-#: Smaller changes of many hosts are not named, however certain. Changes of fewer hosts must be larger, because the
-#: sessions of a host differ by nature: :data:`LEAST_LOSS` for one host.
+#: Smaller changes of many hosts are not named, even if they are certain. Changes of fewer hosts must be larger, up
+#: to :data:`LEAST_LOSS` for one host, because the sessions of a host differ anyway.
 NEGLIGIBLE = 0.005
-#: The most degrees of freedom with which the noise of all cases of a metric adds to the noise of one case, and
-#: with which noise adds to the spread of hosts.
+#: The most degrees of freedom of two priors: the noise of all cases of a metric for the noise of one case, and the
+#: noise for the spread of hosts.
 _POOLED = 8.0
 
 
 class MetricChange(Struct, frozen=True):
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
-    *size* is the relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE`. *unlike* are the
-    hosts that changed unlike most, with their changes. *needs* says how to decide an undecided change.
+    *size* is the relative change (1: from 0), with the :data:`CONFIDENCE` interval *low* to *high*. *unlike* are
+    the hosts that changed unlike most, with their changes. *needs* states how to decide an undecided change.
     """
 
     case: Case
@@ -67,10 +67,10 @@ class MetricChange(Struct, frozen=True):
 
 
 class Host(Struct, frozen=True):
-    """A host of both campaigns that changed unlike the others.
+    """A host in both campaigns that changed unlike the other hosts.
 
-    *changes* are its unusual changes, the worst first, *lost* the metrics that only this host lost, *new* those
-    that it gained.
+    *changes* are its unusual changes, the worst first; *lost* and *new* are the metrics that only this host lost
+    or gained.
     """
 
     name: str
@@ -86,10 +86,10 @@ class Host(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """All changes in order of urgency, and the hosts and the cases that only one of the campaigns has (each).
+    """All changes in order of urgency, and the hosts and cases that only one of the two campaigns has.
 
-    *changed* are the hosts that changed unlike the others, the worst first, *busy* those that were measured only
-    while other processes used them, before or after. Their measured values show no change.
+    *changed* are the hosts that changed unlike the others, the worst first. *busy* are hosts that one campaign
+    measured only while other processes used them; their values show no change.
     """
 
     changes: Sequence[MetricChange]
@@ -104,8 +104,8 @@ class _Side(Struct, frozen=True):
     """A case in a campaign: the *level* of each host (NaN: none), and how often it was measured.
 
     The level is a loss, or a value that is read or counted. *variance* is between sessions (NaN: a host has only
-    one), *noise* is within a repetition (NaN: none was repeated), *steps* is the number of differences that
-    show it. *is_busy* marks the hosts that were measured only while other processes used them.
+    one), *noise* within a session (NaN: nothing was repeated), from *steps* differences. *is_busy* marks the hosts
+    that were measured only while other processes used them.
     """
 
     level: Floats
@@ -160,7 +160,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
 
 
 def _with_zeros(case: Case, most: float, sides: Sequence[_Side], after: SamplesTable, hosts: Ints) -> list[_Side]:
-    """Return *sides* with 0 where only the other one has more events than *most*, if *after* would show them."""
+    """Return *sides* with 0 where only the other side has more events than *most*, if *after* can show them."""
     cases = [number for number, other in enumerate(after.cases) if event_limits.would_count(other, case)]
     is_counted = np.isin(hosts, [host for number in cases for host in after.good(number)[2].tolist()])
     had, has = (side.level for side in sides)
@@ -176,7 +176,7 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | 
         return _Side(level[hosts], np.zeros(len(hosts)), is_busy[hosts])
     if event_limits.is_exact(samples.cases[number]):
         values, counts, which = samples.good(number)
-        # A single wrong answer decides, however many right ones follow.
+        # A single wrong answer decides, whatever the number of right ones.
         is_counted = event_limits.limit_of(samples.cases[number]) is not None
         ends = np.cumsum(counts)
         level[which] = np.maximum.reduceat(values, ends - counts) if is_counted else values[ends - 1]
@@ -198,7 +198,7 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | 
 
 
 def _noises(pairs: Sequence[tuple[Case, Sequence[_Side]]]) -> list[tuple[float, float]]:
-    """Return the variance of a repetition of each case, learnt from all of its metric, and its freedom."""
+    """Return the variance of a repetition of each case, by all cases of its metric, and its freedom."""
     metrics: dict[tuple[str, str], int] = {}
     metric = np.array([metrics.setdefault((case.check, case.metric), len(metrics)) for case, _ in pairs], int)
     steps = np.array([sum(side.steps for side in sides) for _, sides in pairs], float)
@@ -253,7 +253,7 @@ def _measured(
     count, losses, sign = len(places), after - before, case.loss_sign
     # The variance of sessions is NaN if there is only one.
     variance = sum(np.fmax(noise[0] / side.repetitions[places], side.variance) for side in sides)
-    # Sessions of good hosts differ by nature, too.
+    # Sessions of good hosts differ, too.
     usual = max(float(np.median(variance)), (PRIOR_SPREAD / 2) ** 2 if count > 1 else 0.0)
     freedom = noise[1] if count < FEWEST_HOSTS else min(noise[1], _POOLED)
     spread = questions.spread_of(losses, math.sqrt(usual), freedom)

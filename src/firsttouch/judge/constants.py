@@ -11,25 +11,25 @@ from typing import Final
 #: The share of validations in which a good host fails, and in which it is suspect.
 FAIL_TAIL: Final = 4e-4
 SUSPECT_TAIL: Final = 4e-3
-#: A smaller loss never blames a host: good hosts differ by as much for years.
+#: A smaller loss never blames a host, because good hosts may differ by this much for years.
 LEAST_LOSS: Final = 0.025
-#: A smaller loss since a stable period never fails a host: boots and exchanged parts change as much.
+#: A smaller loss since a stable period never fails a host, because boots and exchanged parts may cause it.
 LEAST_OWN_LOSS: Final = 0.04
-#: A host that seems to lose this much does not pass while its limit is too wide to tell.
+#: A host that seems to lose this much does not pass while its limit is too wide to decide.
 DOUBTFUL_LOSS: Final = 0.05
-#: A pass needs a sight of this loss for each part: a missing channel of five. A site's file may have another one.
+#: A pass needs a sight of this loss for each part: one missing channel of five. A system's file may state another.
 PASS_SIGHT: Final = 0.2
 #: The fewest hosts that are compared with each other.
 FEWEST_HOSTS: Final = 4
-#: Sessions of a stable period, and of a bad one after it: a single bad session may be a disturbance.
+#: The fewest sessions of a stable period, and of a bad one after it, because one bad session may be a disturbance.
 STABLE_SESSIONS, BAD_SESSIONS = 5, 2
-#: A loss since a stable period of this multiple of its limit fails in its first session.
+#: A loss since a stable period that exceeds its limit by this factor fails in its first session.
 SUDDEN_LIMITS: Final = 2.0
-#: Hosts that change together: their number, and their share of all hosts.
+#: The fewest hosts that change together: their number, and their share of all hosts.
 UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
-#: Repetitions of a case in a campaign: of one whose noise is unknown, and of any.
+#: The most repetitions of a case in a campaign: if its noise is unknown, and otherwise.
 MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
-#: Bad sessions of an intermittent host, in two periods or more.
+#: The fewest bad sessions of an intermittent host, in two periods or more.
 INTERMITTENT_SESSIONS: Final = 3
 #: A policy: a cache whose accesses take this share of the time of memory's is not seen.
 AS_MEMORY: Final = 0.75
@@ -39,20 +39,20 @@ AS_MEMORY: Final = 0.75
 
 #: Up to this share of the hosts may be bad, in any direction.
 MOST_BAD: Final = 0.4
-#: Values further from the centre than this many deviations are drawn near (P. J. Huber, Robust estimation of a
-#: location parameter, 1964).
+#: Values further from the centre than this number of deviations are moved to that distance (P. J. Huber, Robust
+#: estimation of a location parameter, 1964).
 HUBER: Final = 1.5
 #: Median of the absolute value of a standard normal variable.
 NORMAL_MEDIAN: Final = 0.6745
-#: Deviations of good hosts beyond which a host does not show their spread (F. R. Hampel, The breakdown points of
-#: the mean combined with some rejection rules, 1985).
+#: Hosts beyond this number of deviations are excluded from the spread of good hosts (F. R. Hampel, The breakdown
+#: points of the mean combined with some rejection rules, 1985).
 OUTLIER: Final = 3.0
-#: The probability of a Student variable that a detection needs on top of its limit: 95 %.
+#: The probability with which a loss at the sight is detected.
 DETECTED: Final = 1.645
 
-#: Chance divides the series of this share of stable hosts: a false change only discards older sessions.
+#: The share of stable hosts whose series chance divides. A false change only discards older sessions.
 CHANGE_TAIL: Final = 1e-3
-#: No noise is known to be less than this.
+#: The least noise that is assumed.
 LEAST_NOISE: Final = 5e-4
 #: Two groups of hosts are this number of deviations of their members apart.
 GROUPS_APART: Final = 4.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the configurations of hosts differ from each other, and how a host's configuration changed.
+"""Differences between the configurations of hosts, and changes of a host's configuration.
 
 The majority's value of each setting is the golden configuration. Values that differ on every host by nature (the
 UUID of a root file system, addresses, the host's own name) are left out before the comparison.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 CHECK, METRIC = "configuration", "settings"
 #: The columns of a table of records that are read.
 READ = ("check", "metric", "status", "system", "host", "time", "parameters")
-#: The value of a memory module that a host has not.
+#: The value of a memory module that a host lacks.
 ABSENT = "absent"
-#: Memory modules and settings that are named, and hosts of an update that are looked at to name them.
+#: The most memory modules and settings in a text, and the most hosts of an update that are searched for them.
 _NAMED, _LOOKED_AT = 3, 200
-#: The least share of either group of a divided fleet that a setting must tell apart.
+#: The least share of each group of a divided fleet that a setting must distinguish.
 _TELLS = 0.8
-#: Parameters of the kernel's command line that are of one host only, or repeat the kernel's release.
+#: Parameters of the kernel's command line that differ on every host, or repeat the kernel's release.
 _OF_HOST = re.compile(
     r"(root|resume|rd\.(lvm|luks|md|iscsi)\.[a-z.]+|ip|BOOTIF|hostname|systemd\.(hostname|machine_id)|nfsroot|netroot"
     r"|BOOT_IMAGE|initrd|ds)=.*"
@@ -50,7 +50,7 @@ _ADDRESS = re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b")
 class Configuration(Struct, frozen=True):
     """The *settings* of a host at a *time* (ms since 1970); memory modules were read from *source*.
 
-    *changes* are the changes of all its settings until then, as text, with their times.
+    *changes* are all changes of its settings until then, as text, with times.
     """
 
     time: int
@@ -60,7 +60,7 @@ class Configuration(Struct, frozen=True):
 
 
 class Deviation(Struct, frozen=True):
-    """A *setting* whose *value* on some *hosts* is not the *golden* one of its *siblings* among *of* hosts."""
+    """A *setting* whose *value* on some *hosts* is not the *golden* one, which *siblings* of *of* hosts have."""
 
     setting: str
     value: str
@@ -94,7 +94,7 @@ class Drift(Struct, frozen=True):
     def by_hosts(self) -> dict[tuple[str, ...], list[Deviation]]:
         """Return the deviations by the hosts that share them, the fewest hosts first.
 
-        The effects of settings that deviate on the same hosts cannot be told apart.
+        Settings that deviate on the same hosts cannot be distinguished by their effects.
         """
         shared = by_key(self.deviations, lambda deviation: deviation.hosts)
         return dict(sorted(shared.items(), key=lambda item: (len(item[0]), [natural(host) for host in item[0]])))
@@ -117,7 +117,7 @@ class Drift(Struct, frozen=True):
 
 
 def configured(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
-    """Return the rows of records, or of a table of them, that are configurations of hosts."""
+    """Return the rows with configurations of hosts among records, or in a table of them."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     if not isinstance(source, pl.DataFrame):
@@ -126,7 +126,7 @@ def configured(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
 
 
 def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
-    """Return the newest configuration of each host, since it was new; *source* as for :func:`configured`.
+    """Return the newest configuration of each host, with the time of its first record.
 
     Changes of values that :func:`comparable` leaves out are ignored.
     """
@@ -143,7 +143,7 @@ def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
             changed = ((time, f"{name} {a} -> {b}") for name, (a, b) in apart.items())
             newest[host] = replace(now, changes=(*before.changes, *changed))
         else:
-            # A value that can be read only now, or could be read only before, is not a change either.
+            # A value that can be read only now, or could be read only before, is not a change.
             settings = {**_without_modules(before.settings), **now.settings}
             newest[host] = replace(before, settings=settings, source=now.source)
     return newest
@@ -194,8 +194,8 @@ def _without_modules(settings: Mapping[str, str]) -> dict[str, str]:
 def differences(host: str, old: Configuration, new: Configuration) -> dict[str, tuple[str, str]]:
     """Return the settings in which two configurations of a host differ, with both values.
 
-    A setting that cannot be read in either is not a difference. A memory module may be absent, if both know the
-    modules from the same source.
+    A setting that one of them lacks is not a difference, except a memory module if both have the same source of
+    modules.
     """
     a, b = comparable(host, old.settings), comparable(host, new.settings)
     if old.source == new.source:
@@ -220,10 +220,9 @@ def changed_settings(
 def drift(configurations: Mapping[str, Configuration]) -> Drift:
     """Return the golden configuration of hosts and all deviations from it.
 
-    The most frequent value of a setting is golden, of equally frequent ones the first. A setting without a
-    majority and with more values than half of the hosts is left out. Hosts that cannot read a setting do
-    not matter, except for memory modules: of the hosts that know theirs from the most frequent source, those that
-    lack one have the value :data:`ABSENT`.
+    The golden value of a setting is the most frequent one (of several, the first). A setting without a majority
+    whose values outnumber half of the hosts is left out. Hosts that cannot read a setting are ignored, except for
+    memory modules: hosts with the most frequent source that lack a module have the value :data:`ABSENT`.
     """
     sources = Counter(c.source for c in configurations.values() if c.source)
     source = max(sorted(sources), key=sources.__getitem__, default="")
@@ -249,7 +248,7 @@ def drift(configurations: Mapping[str, Configuration]) -> Drift:
 
 
 def described(deviations: Sequence[Deviation]) -> list[str]:
-    """Return deviations of the same hosts as texts; equal ones of several memory modules are one text."""
+    """Return deviations of the same hosts as texts; equal ones of several memory modules share a text."""
     texts = [d.text() for d in deviations if not d.slot]
     for (value, usual), of_module in by_key(deviations, lambda d: (d.value, d.golden)).items():
         if slots := sorted((d.slot for d in of_module if d.slot), key=natural):
@@ -258,7 +257,7 @@ def described(deviations: Sequence[Deviation]) -> list[str]:
 
 
 def dividing_settings(configurations: Mapping[str, Configuration], groups: Divided) -> list[str]:
-    """Return the settings that tell two groups of hosts apart, those without an exception first."""
+    """Return the settings that distinguish two groups of hosts, those without an exception first."""
     sides: list[dict[str, Counter[str]]] = []
     for hosts in (groups.better, groups.worse):
         sides.append(defaultdict(Counter))

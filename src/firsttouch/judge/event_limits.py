@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges counts of events, such as memory errors, by the limits in metrics.toml.
 
-All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
-newest in which counters were read, so that a module that was replaced does not blame its host for ever. A slow
-core is blamed until it is measured again in the chain in which it was slow. Proofs, such as wrong answers, hold
-until the host's parts are replaced. Invalid records prove neither state, but are not passed over: until a later
-session of their check, they make their case invalid.
+All events of a host's newest session with counters are added, so a replaced module does not blame its host for
+ever. A slow core is blamed until the chain that was slow is measured again. Proofs, such as wrong answers, hold
+until the host's parts are replaced. Invalid records prove nothing, but make their case invalid until a later
+session of their check.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def is_exact(case: Case) -> bool:
 
 
 class EventLimits:
-    """Judges the cases of *samples* that have a limit: :meth:`judge` takes the number of one."""
+    """Judges the cases of *samples* that have a limit: :meth:`judge` takes the number of a case."""
 
     def __init__(self, samples: SamplesTable) -> None:
         self._samples = samples
@@ -56,7 +55,8 @@ class EventLimits:
             now = session == self._newest[host]
             np.minimum.at(begins, host[now], time[now])
             np.maximum.at(ends, host[now], time[now])
-        #: The hours of each host's newest session; a rate of a shorter session would describe only a moment.
+        #: The hours of each host's newest session, at least one, because a rate over a shorter time is
+        #: meaningless.
         self._hours: Floats = np.maximum(1.0, np.where(ends >= begins, ends - begins, 0.0) / _HOUR)
 
     def _newest_session(self, numbers: Iterable[int]) -> Ints:
@@ -67,7 +67,7 @@ class EventLimits:
         return newest
 
     def judge(self, number: int, limit: Limit) -> tuple[NDArray[np.uint8], Bools]:
-        """Return the words of the groups of a case, which has this *limit*, as numbers, and the rows to use."""
+        """Return the verdicts (numbers) of the groups of a case with this *limit*, and the rows to use."""
         samples, groups, cases = self._samples, self._samples.groups(number), self._samples.cases
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         (host, session, time), part = self._columns[number], self._parts[number]
@@ -93,7 +93,7 @@ class EventLimits:
 
 
 def _part(case: Case) -> tuple[str, object] | None:
-    """Return what must be measured again to clear a case; None: anything with a limit."""
+    """Return the part that must be measured again to clear a case; None: any measurement with a limit."""
     limit = limit_of(case)
     return (f"{case.check} {case.metric}", case.parameters.get(limit.by)) if limit and limit.by else None
 
@@ -105,7 +105,7 @@ def _has_measured(case: Case, other: Case) -> bool:
 
 
 def would_count(case: Case, other: Case) -> bool:
-    """Return whether records of *case* would show the events of the *other* case, of whichever PU and bits."""
+    """Return whether records of *case* would show the events of the *other* case, whatever its PU and bits."""
     if (case.system, case.check, case.metric) != (other.system, other.check, other.metric):
         return False
     differ = {name for name, value in case.parameters.items() if other.parameters.get(name, value) != value}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The level that parts of one host should reach, without references or other hosts.
 
-The bandwidth of a bank follows from its modules or its processor, and from the share of it that reads reach on
-such processors. Ratios inside the host need no source: equal banks, both directions of a link, and caches faster
-than the level behind them. A part is *as expected*, *low* or *impossible* (suspect, never a fail), or *unknown*.
+The bandwidth of a bank follows from its modules or its processor, and the share of theory that reads reach on such
+processors. Ratios within the host need no source: equal banks, both directions of a link, and caches faster than
+the next level. A part is *as expected*, *low* or *impossible* (suspect, never a fail), or *unknown*.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ROUNDING = 1.02
 #: The last level of caches that belong to one core.
 _OF_CORE = 2
 _WITH_READS = "write-allocate included"
-#: Bytes that STREAM counts of those that a kernel moves with ordinary stores, which read each line first.
+#: The share of the moved bytes that STREAM counts, by kernel: ordinary stores read each line first.
 _COUNTED = {"copy": 2 / 3, "scale": 2 / 3, "add": 3 / 4, "triad": 3 / 4}
 
 
@@ -73,7 +73,7 @@ def traffic(case: Case, value: float) -> float:
 
 
 class _Measured(Struct, frozen=True):
-    """A case of a host with its *value*; *is_calm* tells whether a repetition was not disturbed."""
+    """A case of a host with its *value*; *is_calm*: at least one repetition was not disturbed."""
 
     case: Case
     value: float
@@ -91,7 +91,7 @@ class _Measured(Struct, frozen=True):
 
     @property
     def size(self) -> float:
-        """The bytes that a latency is of; 0: none are stated."""
+        """The size of a latency's working set (bytes); 0: not stated."""
         size = self.case.parameters.get("size_bytes")
         return size if isinstance(size, (int, float)) else 0
 
@@ -103,7 +103,7 @@ class _Measured(Struct, frozen=True):
 
     @property
     def way(self) -> tuple[str, str, str]:
-        """The labels that identify how it was measured, wherever that was."""
+        """The labels that identify how it was measured, without the place."""
         where = {"pu_nodes", "bank", "relation"}
         others = sorted((k, str(v)) for k, v in self.case.parameters.items() if k not in where)
         return self.case.check, self.case.metric, str(others)
@@ -120,9 +120,9 @@ def of_host(
 ) -> tuple[Expectation, ...]:
     """Return the levels that the parts of a *host* (a number of *samples*) should reach.
 
-    *values* belong to the groups of *samples* (NaN: none is used), *facts* to the system if it is known,
-    and *settings* the host's configuration. Without *ratios*, parts of a host are not compared with each other,
-    because a fleet judges them better.
+    *values* belong to the groups of *samples* (NaN: not used), *facts* to the system if known; *settings* are the
+    host's configuration. Without *ratios*, parts are not compared within the host, because a fleet judges them
+    better.
     """
     measured = []
     for group in samples.groups_of_host(host).tolist():
@@ -155,7 +155,7 @@ class _Host:
             ((p.place[0], m) for p, m in places if p.name == "memory" and p.place), lambda b: b[0]
         )
         self._links = by_key(((p.place, m) for p, m in places if p.name == "link" and p.place), lambda b: b[0])
-        #: Rates of all PUs by a program whose traffic is unknown.
+        #: Rates of all PUs by programs with unknown traffic.
         self._totals = [
             m
             for p, m in places
@@ -234,7 +234,7 @@ class _Host:
         for (a, b), (there, back) in pairs.items():
             both = {f"link from NUMA {a} to bank {b}": there, f"link from NUMA {b} to bank {a}": back}
             for expected, measured in self._twins(both, "direction"):
-                # Links that end at slow memory are slow, too.
+                # Links to slow memory are slow, too.
                 if not {(f"memory of bank {bank}", expected.kind) for bank in (a, b)} & low:
                     yield expected, measured
                     if expected.answer == "low":
@@ -258,7 +258,7 @@ class _Host:
     def _bandwidth(self, bank: str, reaches: float, counted: float, total: _Measured | None = None) -> Expectation:
         """Return the rate that a bank should reach (GB/s, as reads), or all banks in a program's *total*.
 
-        *counted* (GB/s) has no reads that stores may cause.
+        *counted* (GB/s) excludes reads that stores may cause.
         """
         part = "memory of all banks" if total else f"memory of bank {bank}"
 
@@ -287,7 +287,7 @@ class _Host:
         if counted > _ROUNDING * most:
             stated = unknown(f"{_IMPOSSIBLE} ({quantity(most, 'GB/s')})", _CHECK_THEORY)
             return replace(stated, answer="impossible", reaches=counted, expected=most) if is_certain else stated
-        # Stores that did not read their lines first move less than is estimated.
+        # Stores that do not read their lines first move fewer bytes than estimated.
         reaches = min(reaches, theory)
         basis = f"{'copies' if total else 'reads'} reach {100 * center:.0f} % ({whose}) of "
         basis += quantity(theory, "GB/s")
@@ -341,10 +341,10 @@ class _Host:
     def _twins(
         self, parts: Mapping[str, Sequence[_Measured]], name: str
     ) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
-        """Yield how each of equal parts compares with the others, in the cases that all have.
+        """Yield how each of several equal parts compares with the others, by the cases that all have.
 
-        Links of equal distance may differ by nature, as some share a connection. Each is compared with the
-        *slowest* other one, and other parts with the median.
+        Links of equal distance may differ by design, because some share a connection, so each is compared with the
+        *slowest* other one. Other parts are compared with the median.
         """
         for kind in ("bandwidth", "latency"):
             ways = {
@@ -372,7 +372,7 @@ class _Host:
                 yield stated, [m for way in shared for m in of_part[way]]
 
     def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
-        """Yield whether each cache is faster than the level behind it, the last one clearly."""
+        """Yield whether each cache is faster than the next level, and the last one clearly faster than memory."""
         recorded = re.findall(r"L(\d+) ([^,]+)", self._settings.get(CACHES, ""))
         sizes = sorted({(parse_bytes(size), int(level)) for level, size in recorded})
         sizes = sizes or sorted({(c.size_bytes, c.level) for c in self._facts.caches} if self._facts else ())

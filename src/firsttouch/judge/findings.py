@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 #: The verdicts as numbers, from good to bad.
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
-#: The number of the reference that decided: the system's, the fleet's, or none.
+#: The numbers of the deciding reference: the system's, the fleet's, or none.
 SYSTEM, FLEET, NONE = range(3)
-#: The question that decided a row, in words, by its number.
+#: The texts of the deciding question, by its number.
 DECIDERS = ("system", "fleet", "none")
 #: A metric is overdue if most siblings have measured it this number of usual session intervals later.
 _MISSED = 3
@@ -80,13 +80,13 @@ def _reason(value: float, repetitions: int, reference: Reference, whose: str, wo
 class Findings(Struct, frozen=True, dict=True):
     """The findings of the hosts of a *system*.
 
-    A row stands for a host and a case, as a group of *samples* does, and has the same number. A part that is
-    unlike its host's own level is a finding of *parts* alone. :mod:`firsttouch.judge.judging` fills the columns.
+    A row stands for a host and a case, like a group of *samples*, and has the same number. A part below its host's
+    own level is a finding in *parts* only. :mod:`firsttouch.judge.judging` fills the columns.
     """
 
     samples: SamplesTable
     system: System | Undescribed
-    #: The metrics of each part that each session judged.
+    #: The metrics that judged each part in each session.
     fleet: Fleet
     #: By host: the measurements that are missing, with the reason.
     missing: Mapping[str, Sequence[str]]
@@ -100,13 +100,13 @@ class Findings(Struct, frozen=True, dict=True):
     counts_now: Bools
     #: By the number of the case: the references of the system and of the fleet.
     references: list[tuple[Reference | None, Reference | None]]
-    #: By the number of the host: findings about parts, and the parts of which too small losses would not be seen.
+    #: By the number of the host: findings about parts, and the parts whose sight is too wide.
     parts: dict[int, list[PartFinding]] = field(default_factory=dict)
     blind: dict[int, dict[str, float]] = field(default_factory=dict)
     #: Lines about hosts that changed together, and groups of hosts.
     updates: list[str] = field(default_factory=list)
     divided: list[Divided] = field(default_factory=list)
-    #: By the number of the host, the levels that its parts should reach; none of a large fleet.
+    #: By the number of the host, the levels that its parts should reach; empty for large fleets.
     expected: dict[int, tuple[Expectation, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -118,7 +118,7 @@ class Findings(Struct, frozen=True, dict=True):
         missing: Mapping[str, Sequence[str]],
         configurations: Callable[[], Mapping[str, Configuration]],
     ) -> Findings:
-        """Return findings in which every row passes and no question decided."""
+        """Return findings in which every row passes, and nothing has decided yet."""
         count = len(samples.counts)
         words, by = np.full(count, PASS, dtype=np.uint8), np.full(count, NONE, dtype=np.uint8)
         columns = words, by, np.zeros(count, dtype=np.bool_), samples.valid.copy()
@@ -264,7 +264,7 @@ class Findings(Struct, frozen=True, dict=True):
     def deciding_cases(self) -> NDArray[np.bool_]:
         """Which cases judge at least one host.
 
-        Cases of events are known of those hosts only on which there were some.
+        Cases of events exist only on hosts with events.
         """
         counts = np.bincount(self.samples.case[self.by != NONE], minlength=len(self.samples.cases))
         return (counts > 0) & ~self._of_events
@@ -276,15 +276,15 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def _quiet(self) -> Bools:
-        """Which groups are of events that did not happen, or not too often: they are not included as metrics."""
+        """Which groups are events that did not happen, or within the limit; these are not counted as metrics."""
         quiet: Bools = (self.by == NONE) & self._of_events[self.samples.case]
         return quiet
 
     @cached_property
     def _lacking(self) -> Bools:
-        """Which cases (columns) each host should have: most hosts have them, and they judge some.
+        """Which cases (columns) each host lacks, among those that most hosts have and that judge some host.
 
-        A host that has not measured a case for several sessions lacks it, too, unless most hosts have not.
+        A host that has not measured a case for several sessions lacks it, too, unless this is true of most hosts.
         """
         samples, hosts = self.samples, len(self.samples.hosts)
         measured_by = np.bincount(samples.case, minlength=len(samples.cases))
@@ -311,7 +311,7 @@ class Findings(Struct, frozen=True, dict=True):
         return is_invalid & (group_sums(self.samples.valid, self.samples.begins) > 0)
 
     def blind_parts(self, host: str) -> Mapping[str, float]:
-        """Return the parts for which a *host* cannot pass, with the smallest loss of each that would be seen."""
+        """Return the parts for which a *host* cannot pass, with the sight of each."""
         number = self.number.get(host)
         return {} if number is None else self.blind.get(number, {})
 
@@ -359,7 +359,8 @@ class Findings(Struct, frozen=True, dict=True):
     def from_reference(self, rows: slice | NDArray[np.intp]) -> Floats:
         """Return the relative difference of the values of *rows* from the :meth:`reference` of their cases.
 
-        All hosts are compared with the same value, so these can be drawn and counted together. NaN: not judged.
+        All hosts are compared with the same value, so the results can be drawn and counted together. NaN: not
+        judged.
         """
         expected = np.where(self.by[rows] == NONE, np.nan, self._case_values[self.samples.case[rows]])
         differences: Floats = self.value[rows] / expected - 1
@@ -396,7 +397,7 @@ class Findings(Struct, frozen=True, dict=True):
     def by_severity(self) -> Sequence[str]:
         """All hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
 
-        The number of losses does not matter: many small ones are not worse than a large one.
+        The number of losses is ignored: many small ones are not worse than a large one.
         """
 
         def severity(host: str) -> tuple[int, float, object]:
@@ -481,7 +482,7 @@ class Findings(Struct, frozen=True, dict=True):
         )
 
     def _visible(self, host: str) -> tuple[float, float] | None:
-        """Return the smallest losses that are seen: of the median part of a host, and of the worst."""
+        """Return the sight of the median part of a host, and of the worst part."""
         number = self.number.get(host)
         if number is None:
             return None

@@ -3,9 +3,9 @@
 
 The sessions of each part are divided into stretches by the change detector of verdicts
 (:func:`firsttouch.judge.levels.stretches`). A change needs three sessions on both sides, so one or two disturbed
-sessions are not a change. Chance makes any of the listed changes with a probability of at most
-:data:`firsttouch.judge.constants.CHANGE_TAIL`. Hosts that change together are one change. Changes that a verdict
-leaves out because many hosts have them (updates) are merged and named in the same way.
+sessions are not a change. The probability that chance causes a listed change is at most
+:data:`firsttouch.judge.constants.CHANGE_TAIL`. Hosts that change together are one change. Updates, which verdicts
+ignore because many hosts have them, are merged and named in the same way.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 #: The fewest sessions on each side of a change.
 FEWEST_SESSIONS = 3
-#: Smaller changes are not listed: no error is known so well.
+#: Smaller changes are not listed, because no error is known that precisely.
 _LEAST = LEAST_LOSS / 5
 
 
 class Change(Struct, frozen=True):
-    """A change of one *part* (with its kind of metrics) of *hosts*: of more than one if they changed together.
+    """A change of one *part* (with its kind of metrics) on *hosts*, which are several if they changed together.
 
-    It happened after one session and before a later one: *after*, *before* (ms since 1970). *change* is the
-    relative one of the part's values. *others* are the parts that changed at the same time in the same direction.
-    *of* counts the hosts that have the part. *causes* are changes of settings shortly before, as text.
+    It happened between the times *after* and *before* of two sessions (ms since 1970). *change* is relative.
+    *others* are the parts that changed at the same time in the same direction. *of* counts the hosts that have the
+    part. *causes* are changes of settings shortly before, as text.
     """
 
     system: str
@@ -129,7 +129,7 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
     """Return the changes between the stretches of the sessions of each ``host``, a row each.
 
     It happened between the sessions ``last`` and ``first``. ``size`` is the loss, ``chance`` the probability that
-    chance makes it, ``of`` the number of hosts that have the part.
+    chance causes it, ``of`` the number of hosts with the part.
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
@@ -156,10 +156,10 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
 
 
 def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> Iterator[pl.DataFrame]:
-    """Yield the changes that hosts have together, and each that one host certainly has."""
+    """Yield the changes that hosts have together, and each certain change of a single host."""
     sizes, is_together = steps["size"].to_numpy(), np.zeros(len(steps), dtype=np.bool_)
     for wave in questions.waves(sessions.time[steps["first"].to_numpy()], sizes, sessions.interval):
-        # A host that changed by far more has a separate change.
+        # A host that changed far more than the others has a separate change.
         near = wave[np.abs(sizes[wave]) < 2 * np.abs(np.median(sizes[wave]))]
         if steps["host"][near].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):
             is_together[near] = True
@@ -183,8 +183,8 @@ def _change(  # noqa: PLR0917
 def _naming_order(item: tuple[Series, Change]) -> tuple[bool, float]:
     """Return a key that sorts changes of many hosts first, then the part that names a change best.
 
-    It changed most. All parts of a name together change as much as each of them, or only one did. A link
-    changes as much as the memory that it ends at.
+    That part changed most. Sums over all parts of a name, and links to a changed memory, change as much but are
+    sorted behind it.
     """
     series, change = item
     weight = (4 / 3 if series.is_together else 1.0) / (1.3 if series.part.name == "link" else 1.0)
@@ -194,8 +194,8 @@ def _naming_order(item: tuple[Series, Change]) -> tuple[bool, float]:
 def _merged(findings: Findings, listed: Iterable[tuple[Series, Change]]) -> list[Change]:
     """Return one change for all parts that changed in one direction on the same hosts at the same time.
 
-    A change of a single host that is smaller than an update that includes it belongs to the update. The settings
-    that changed shortly before are its causes.
+    A single host's change that is smaller than an update of the host belongs to the update. The settings that
+    changed shortly before are its causes.
     """
     events: dict[tuple[str, bool], list[tuple[Change, set[str], list[str]]]] = defaultdict(list)
     for _, change in sorted(listed, key=_naming_order):

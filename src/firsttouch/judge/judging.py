@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges samples by a system's references, by the fleet, and by each host's own best level.
 
-Three questions are kept apart: is a part of a host below its promised level (the system's references), is it
-unlike its siblings, and is it unlike itself in its best stable period (:mod:`firsttouch.judge.part_judge`)? A host
-fails if one of them is certain. Counts, wrong answers and other exact values decide at once.
+There are three separate questions: is a part below its promised level (the system's references), is it unlike its
+siblings, and is it unlike itself in its best stable period (:mod:`firsttouch.judge.part_judge`)? One certain
+answer fails a host. Counts, wrong answers and other exact values decide at once.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from firsttouch.systems.definition import System, Undescribed
 
 
-#: The comparisons that the questions of a part make, in words, by their numbers; and the one of references.
+#: The texts of the comparisons in the questions about parts, by number; and the text for references.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
-#: In larger fleets, the siblings of a host show more than processors of its model do, and 7 ms of each
-#: host for that (800 cases) would be more than the rest of its verdict.
+#: In larger fleets, siblings show more than processors of the model, and 7 ms per host (800 cases) would exceed
+#: the rest of the verdict.
 MOST_EXPECTED = 64
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
 
@@ -103,9 +103,9 @@ def judged(
 
 
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
-    """Fill in the level that parts of each host should reach. A low or impossible one never fails a host."""
+    """Fill in the level that parts of each host should reach. Low and impossible levels never fail a host."""
     samples, configurations = findings.samples, findings.newest_configurations
-    # The facts of the system local were drafted from a host that reads the records.
+    # The facts of the system local were drafted from the host that reads the records.
     facts = None if findings.system.name == LOCAL else findings.system.facts
     promised = {
         part_of(case).text
@@ -115,7 +115,7 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
     for number, host in enumerate(samples.hosts):
         settings = configurations[host].settings if host in configurations else {}
         stated = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
-        # References promise more than processors of a model.
+        # References take precedence over levels of the processor's model.
         expected = [e for e in stated if e.unit != "GB/s" or e.part not in promised or e.answer == "impossible"]
         findings.expected[number] = tuple(expected)
         parts = findings.parts.get(number, [])
@@ -132,7 +132,7 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
             loss, limit = float(answer.loss[host]), float(answer.limit[host])
             if math.isfinite(loss):
                 word = FAIL if loss > limit else SUSPECT if loss > answer.unusual[host] else PASS
-                # A change that another part, an update or a single repetition explains is not a fail.
+                # A change is not a fail if another part, an update or a single repetition explains it.
                 word = min(word, int(judged.words[host]))
                 finding = _finding(findings, judged, host, question, loss, limit, word)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
@@ -152,7 +152,7 @@ class _Judging:
         self._sight = as_logarithm(self._system.sight or PASS_SIGHT)
 
     def exact_values(self) -> None:
-        """Judge values that are counted or read: one value is enough."""
+        """Judge values that are counted or read, of which one is sufficient."""
         events = event_limits.EventLimits(self._samples)
         for number, case in enumerate(self._samples.cases):
             if limit := event_limits.limit_of(case):
@@ -167,7 +167,7 @@ class _Judging:
                 self._exact(number)
 
     # ------------------------------------------------------------------
-    # Exact values: read from the host, one value is enough
+    # Exact values are read from the host, so one is sufficient
 
     def _exact(self, number: int) -> None:
         samples, case = self._samples, self._samples.cases[number]
@@ -186,7 +186,7 @@ class _Judging:
         if (reference := system or fact) is not None:
             bad, good = out_of_limits(values, case.better, reference)
             bad, good = bad & judged, good & judged & bool(reference.line)
-            # Facts fail a host. A host that agrees with them is not good for that.
+            # Facts can fail a host, but agreeing with them does not make it good.
             decides = judged & ((words == PASS) | bad) if system else bad
             by[decides], words[decides] = SYSTEM, PASS
             words[bad], words[good & ~bad] = FAIL, np.maximum(words[good & ~bad], SUSPECT)
@@ -195,7 +195,7 @@ class _Judging:
         self._findings.references[number] = (reference, fleet)
 
     def _usual(self, case: Case, values: Floats) -> Reference | None:
-        """Return the value that more than half of the hosts have: good hosts do not differ in one."""
+        """Return the value that more than half of the hosts have: good hosts do not differ in exact values."""
         if len(values) < FEWEST_HOSTS or values.min() <= 0:
             return None
         usual = float(np.median(values)) if case.unit != "1" else statistics.mode(np.sort(values).tolist())
@@ -212,7 +212,7 @@ class _Judging:
         self._findings.counts_now[self._samples.rows_of(groups)][is_invalid] = False
 
     # ------------------------------------------------------------------
-    # Measured values, by the parts that they show
+    # Measured values, judged by parts
 
     def measured_values(self) -> None:
         """Judge the metrics and parts of hosts."""
@@ -233,7 +233,7 @@ class _Judging:
         findings.updates.extend(change.text() for change in history.updates(findings))
 
     def _count_now(self, number: int, judged: Judged) -> None:
-        """Mark the repetitions to use: the ones of sessions since the last change, calm ones if there are any."""
+        """Mark the repetitions to use: those since the last change, and only undisturbed ones if there are any."""
         samples = self._samples
         groups = samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
@@ -247,18 +247,18 @@ class _Judging:
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
             now = np.where(np.repeat(has_calm, counts), calm, now)
         self._findings.counts_now[rows] = now
-        # The newest session must have a repetition that is used.
+        # At least one repetition of the newest session must be used.
         without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
         self._findings.words[groups][without] = INVALID
 
     def _case_by_fleet(self, number: int, place: int, judged: Judged) -> None:
-        """Judge a metric by its siblings: it is as bad as its part if it shows half of the part's loss or more."""
+        """Judge a metric by its siblings: it shares its part's verdict if its loss is half of the part's."""
         samples, fleet, case = self._samples, self._fleet, self._samples.cases[number]
         groups = samples.groups(number)
         host = samples.host[groups]
         siblings, usual = judged.answers[SIBLINGS], float(fleet.centres[place])
         words = self._findings.words[groups]
-        # Repetitions tell more about a host if chance and not nature makes its limit wide.
+        # More repetitions help only if the limit is wide because of noise, not because hosts differ.
         helps = judged.prepared.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
         finite, alone_limit = siblings.limit[np.isfinite(siblings.limit)], float(fleet.alone_limits[place])
@@ -292,7 +292,7 @@ class _Judging:
     # Promised levels
 
     def _case_by_reference(self, number: int, place: int, excess: Floats, errors: Floats) -> None:
-        """Judge a case by the system's reference; note by how much it exceeds the tolerance, and the error."""
+        """Judge a case by the system's reference, and store its excess over the tolerance and the error."""
         samples, case = self._samples, self._samples.cases[number]
         reference = self._system.reference(case.check, case.metric, case.parameters)
         fact = None if reference else self._system.fact(case.check, case.metric)
@@ -329,7 +329,7 @@ class _Judging:
             error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
         over = _excess(median, case.better, stated)
         excess[place, host[may_judge]], errors[place, host[may_judge]] = over[may_judge], error[may_judge]
-        # The noise that a reference states is that of many hosts.
+        # A reference states the noise of many hosts.
         limit = student_quantile(FAIL_TAIL / self._tests, 1e6 if stated.error else freedom) * error
         fails = bad & may_judge & (n > 1) & (outside == n)
         # Without a known noise, all repetitions decide.
@@ -343,12 +343,12 @@ class _Judging:
             calm = np.add.reduceat(now & ~samples.is_busy(rows), begins, dtype=np.int64)
             disturbed = bad & may_judge & (calm == 0) & (by == SYSTEM)
             words[disturbed] = INVALID
-        if stated.error is not None:  # chance may hide on which side of the limit a host is
+        if stated.error is not None:  # noise may hide on which side of the limit a host is
             self._findings.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
         self._findings.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
 
     def _together(self, judged: Judged, excess: Floats, errors: Floats) -> None:
-        """Let the metrics of a part fail together that are each below their promised level."""
+        """Let metrics of a part fail together if each is below its promised level."""
         places = np.searchsorted(self._fleet.cases, judged.series.cases)
         of_part, of_errors = excess[places], errors[places]
         has_reference = np.isfinite(of_part)
@@ -369,7 +369,7 @@ class _Judging:
             fails = sum(
                 bool(self._findings.words[row] == FAIL and self._findings.by[row] == SYSTEM) for row in rows
             )
-            # All of a name are bad if most of its parts are.
+            # The series of all parts of a name is bad if most of its parts are.
             if fails >= (0.75 if judged.series.is_together else 0.5) * count and fails:
                 loss = mean + as_logarithm(tolerance)
                 self._add(judged, host, _PROMISED, loss, as_logarithm(tolerance), FAIL)
@@ -377,7 +377,7 @@ class _Judging:
     def _add(  # noqa: PLR0917
         self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int, note: str = ""
     ) -> None:
-        """Add a finding about a part, unless a worse one is there."""
+        """Add a finding about a part, unless it has a worse one."""
         part = judged.series.part
         findings = self._findings.parts.setdefault(host, [])
         if any(
@@ -444,7 +444,7 @@ def _finding(  # noqa: PLR0917
 
 
 def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
-    """Return the groups of hosts that parts show, groups of most parts first."""
+    """Return the groups of hosts that parts show, sorted by the number of parts."""
     pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[float, str]]] = {}
     for judged in fleet.series:
         if judged.groups is not None:
@@ -502,8 +502,8 @@ def undecided(
 def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
     """Return the keys of the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
-    These have fewer than *most* repetitions, and belong to a part that is undecided or suspect, was only measured
-    while other processes used the host, or of which too small losses would not be seen.
+    They have fewer than *most* repetitions and belong to a part that is undecided or suspect, was measured only
+    while other processes used the host, or has too wide a sight.
     """
     table, groups = verdicts.samples, verdicts.groups(host)
     groups = groups[(verdicts.wanted[groups] | verdicts.disturbed[groups]) & (table.counts[groups] < most)]

@@ -36,10 +36,10 @@ _FEW_VALUES = 4096
 
 
 class Sessions(Struct, frozen=True, dict=True):
-    """All sessions of all hosts, by host and time: *host* numbers, *time* (ms since 1970).
+    """All sessions of all hosts, sorted by *host* (a number) and *time* (ms since 1970).
 
-    *number* is the number of the table for each, *begins* the first one of each host, *current* whether the host
-    had its present parts.
+    *number* is the session's number in the table, *begins* the first session of each host, *current* whether the
+    host had its present parts.
     """
 
     number: Ints
@@ -77,7 +77,7 @@ class Sessions(Struct, frozen=True, dict=True):
 
 
 class CaseLosses(Struct, frozen=True):
-    """The sessions of one case: places in *session*, the *loss* of each, its repetitions and disturbed ones.
+    """The sessions of one case: indexes (*session*), the *loss*, the repetitions and the disturbed ones of each.
 
     *noise* is the standard deviation of a repetition (NaN: none was repeated), *step* the step of rounded values.
     """
@@ -91,14 +91,14 @@ class CaseLosses(Struct, frozen=True):
 
 
 def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosses:
-    """Return the losses of a case in each session. Values that are better as they are larger lose by falling."""
+    """Return the losses of a case in each session. If larger values are better, falling is a loss."""
     groups = table.groups(case)
     rows = table.rows_of(groups)
     value, number = table.value[rows], table.sessions_of_rows[rows]
     kept = table.valid[rows] & table.judged[rows] & (value > 0)
     busy = table.is_busy(rows)
     if busy.any():
-        # Disturbed repetitions are used where a session has no others.
+        # Disturbed repetitions are used only if a session has no others.
         calm = np.unique(number[kept & ~busy])
         kept &= ~busy | ~np.isin(number, calm)
     value, number, busy = value[kept], number[kept], busy[kept]
@@ -121,9 +121,9 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
 
 
 def _trimmed_deviation(sizes: Floats) -> float:
-    """Return the root mean square of some sizes without the largest twentieth, which may be disturbed.
+    """Return the root mean square of *sizes* without the largest twentieth, which may be disturbed.
 
-    Of four or more, one is always left out: the only change of the only host must not hide itself.
+    Of four or more, at least one is left out, so that the only change of a single host does not hide itself.
     """
     left_out = max(len(sizes) // 20, int(len(sizes) > 3))
     kept = np.sort(sizes)[: max(1, len(sizes) - left_out)]
@@ -133,9 +133,9 @@ def _trimmed_deviation(sizes: Floats) -> float:
 class SeriesLosses(Struct, frozen=True):
     """The losses of a series in each session (NaN: not measured).
 
-    *cases* has a row per case, *loss* is their mean, *variance* comes from the noise of repetitions in it,
-    *repetitions* how often the cases were measured (their mean). *spread* is the standard deviation between cases
-    of a host beyond their common loss, *step* the difference that rounded values cannot tell apart.
+    *cases* has a row per case, *loss* is their mean, *variance* its variance by the noise of repetitions,
+    *repetitions* the mean number of repetitions. *spread* is the standard deviation between the cases of a host
+    beyond their common loss, *step* the resolution of rounded values.
     """
 
     cases: NDArray[np.float32]
@@ -179,7 +179,7 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLoss
 
 
 def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> Floats:
-    """Return the mean of each column with outlying values drawn near (:data:`HUBER`); NaN for an empty one."""
+    """Return the mean of each column with outlying values moved inwards (:data:`HUBER`); NaN for an empty one."""
     middle = middles(rows)
     near = np.clip(rows, middle - HUBER * spread, middle + HUBER * spread)
     mean: Floats = np.nansum(near, axis=0, dtype=np.float64) / np.where(counts > 0, counts, np.nan)
@@ -187,7 +187,7 @@ def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> Float
 
 
 def mean_of_hosts(values: NDArray[np.floating], counted: Bools, sessions: Sessions) -> Floats:
-    """Return the mean of the *counted* sessions of each host; NaN for a host without any that was measured."""
+    """Return the mean of the *counted* sessions of each host; NaN without measured ones."""
     chosen = np.flatnonzero(counted & np.isfinite(values))
     counts = np.bincount(sessions.host[chosen], minlength=sessions.hosts)
     sums = np.bincount(sessions.host[chosen], values[chosen], minlength=sessions.hosts)
@@ -209,7 +209,7 @@ def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
 
 
 def middles(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the median of each column without NaN, for few rows a fifth of numpy.nanmedian's time."""
+    """Return the median of each column without NaN; for few rows it takes a fifth of numpy.nanmedian's time."""
     ordered = np.sort(rows, axis=0)  # NaN is sorted last
     counts = np.count_nonzero(np.isfinite(rows), axis=0)
     places = np.arange(rows.shape[1])
@@ -230,12 +230,12 @@ def of_hosts(values: Floats, host: Ints, hosts: int, quantile: float = 0.5) -> F
 class Stretches(Struct, frozen=True):
     """The levels of each host (rows) in its stretches of sessions without a change.
 
-    *begin* is the first session of the newest stretch of each host, *size* its number of sessions, and
-    *level* the host's level in it (NaN: not measured). *best* is the level of the best earlier stable
-    stretch (NaN: none), *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is
-    the last session before the newest stretch (-1: none). *last* is the newest session alone if it is apart
-    from the stretch before. *noise* is the standard deviation of a session for each host, with *freedom*. *starts*
-    marks the sessions in which a host's level changed.
+    *begin* is the first session of the newest stretch of each host, *size* its number of sessions, and *level* the
+    host's level in it (NaN: not measured). *best* is the level of the best earlier stable stretch (NaN: none),
+    *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is the last session before
+    the newest stretch (-1: none). *last* is the newest session if it differs from the stretch before. *noise* is
+    the standard deviation of a session for each host, with *freedom*. *starts* marks the sessions in which a
+    host's level changed.
     """
 
     begin: Ints
@@ -277,8 +277,9 @@ def stretches(  # noqa: PLR0917
 ) -> Stretches:
     """Return the newest stretch of each host and its best stable one before.
 
-    A stretch has *least* sessions or more, a stable one *stable*. The series of a host is divided in two where the
-    difference is clearest, if chance explains it in :data:`CHANGE_TAIL` of the hosts at most, and again each half.
+    A stretch has *least* sessions or more, a stable one *stable*. A host's series is divided where the difference
+    is clearest, if chance explains it in at most :data:`CHANGE_TAIL` of the hosts; then each half is divided in
+    the same way.
     """
     hosts = sessions.hosts
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
@@ -310,7 +311,7 @@ def stretches(  # noqa: PLR0917
         middle = medians(rows)
         reach = 3 * np.where(np.isnan(noise[which]), np.inf, noise[which])
         near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None]) if size > 2 else rows
-        # Of a few sessions a disturbed one makes the noise look large.
+        # Among few sessions, a disturbed one makes the noise look large.
         result.level[which] = middle if least < size < stable else near.mean(axis=1)
         if size <= least:
             continue
@@ -325,7 +326,7 @@ def stretches(  # noqa: PLR0917
 
 
 def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[Ints, Floats]:
-    """Return where each of *rows* is divided most clearly, and the probability that chance does it."""
+    """Return where each of *rows* is divided most clearly, and the probability that chance causes this."""
     size = rows.shape[1]
     sums = np.cumsum(rows, axis=1)
     first = np.arange(least, size - least + 1)

@@ -26,7 +26,7 @@ from firsttouch.systems import processors
 from firsttouch.systems.processors import Family, Model, PackageMemory, ReadShare
 from firsttouch.units import percent
 
-#: A share this much smaller than the known share may come from hosts which are all slow.
+#: A share that is this much below the known one may come from hosts that are all slow.
 _LESS = SHARE_TOLERANCES["model"]
 
 
@@ -42,8 +42,9 @@ def learnt(
 ) -> tuple[LearntProcessor, dict[str, str]]:
     """Return the share that reads reach on the processor of hosts, and why some of them were left out.
 
-    A host is used if its modules were read and no other part of it is low. From four hosts on, their spread gives
-    the tolerance, which is *loss* (a fraction) or more. Raises BadInput for no host, or several processors.
+    A host is used if its modules were read and none of its other parts is low. With four hosts or more, their
+    spread sets the tolerance, which is at least *loss* (a fraction). Raises BadInput for no host, or several
+    processors.
     """
     shares: dict[str, float] = {}
     left_out: dict[str, str] = {}
@@ -91,7 +92,7 @@ def learnt(
 
 
 def _pattern(name: str) -> Regex:
-    """Return the pattern of a processor's *name*; only Arm's names need the vendor of the board."""
+    """Return the pattern of a processor's *name*; on Arm it includes the vendor of the board."""
     model = name if name.startswith("MIDR") else name.rpartition(", ")[0]
     escaped = re.escape(model).replace(r"\ ", " ").replace(r"\-", "-")
     return Regex(f"^{escaped}(,|$)")

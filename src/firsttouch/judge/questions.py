@@ -2,7 +2,7 @@
 """Compares each part of each host with its siblings, and with itself.
 
 (:mod:`firsttouch.judge.judging` compares it with references, which needs no fleet.) Each answer has a loss, the
-limit beyond which chance and nature do not explain it, and the smallest loss that would have been seen (sight).
+limit of what noise and the spread of good hosts explain, and the smallest visible loss (sight).
 """
 
 from __future__ import annotations
@@ -46,19 +46,18 @@ class Spread(Struct, frozen=True):
 
     @property
     def of_another(self) -> float:
-        """The deviation of a good host that the centre was not learnt from."""
+        """The deviation of a good host that did not contribute to the centre."""
         return self.deviation * math.sqrt(1 + 1 / max(int(np.count_nonzero(self.good)), 1))
 
 
 def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
-    """Return the spread of the good ones of some hosts with these *levels*.
+    """Return the spread of the good ones among hosts with these *levels*.
 
-    Up to :data:`MOST_BAD` of them may be bad. The shortest interval that holds the others gives a first
-    centre and deviation (P. J. Rousseeuw and A. M. Leroy, Robust regression and outlier detection, 1987,
-    4.3), and hosts within :data:`OUTLIER` deviations the final ones. The variance is shrunk towards the
-    *prior* deviation with its degrees of *freedom* (G. K. Smyth, Linear models and empirical Bayes methods,
-    2004), so that few hosts are not judged by few degrees of freedom. Of less than :data:`FEWEST_HOSTS`, all are
-    good.
+    Up to :data:`MOST_BAD` of them may be bad. The shortest interval that holds the others gives a first centre and
+    deviation (P. J. Rousseeuw and A. M. Leroy, Robust regression and outlier detection, 1987, 4.3), and hosts
+    within :data:`OUTLIER` deviations the final ones. The variance is shrunk towards the *prior* deviation with its
+    degrees of *freedom* (G. K. Smyth, Linear models and empirical Bayes methods, 2004), because few hosts have few
+    degrees of freedom. With fewer than :data:`FEWEST_HOSTS`, all are good.
     """
     count = len(levels)
     if count < FEWEST_HOSTS:
@@ -87,7 +86,7 @@ def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
         moderated = math.sqrt((freedom * prior**2 + inside * deviation**2) / (freedom + inside))
         if previous == (centre, moderated):
             break
-    inside = max(inside - 0.5 * (count - size), 1.0)  # the hosts that were left out were chosen
+    inside = max(inside - 0.5 * (count - size), 1.0)  # because the excluded hosts were chosen by their level
     reach = OUTLIER * (1 + 2 / (inside + freedom)) * moderated
     return Spread(centre, moderated, inside + freedom, np.abs(levels - centre) <= reach)
 
@@ -106,14 +105,14 @@ class Answer(Struct, frozen=True):
 
     @classmethod
     def none(cls, hosts: int) -> Answer:
-        """Return that the question cannot be asked."""
+        """Return the answer to a question that cannot be asked."""
         return cls(*(np.full(hosts, value) for value in (np.nan, np.inf, np.inf, np.inf)))
 
 
 def limits(deviation: Floats, freedom: Floats, tests: float, least: float) -> tuple[Floats, Floats, Floats]:
     """Return the limits of a fail and of a suspicion, and the sight, for losses with these deviations.
 
-    A good host exceeds one of its limits in *tests* tests with the probabilities :data:`FAIL_TAIL` and
+    The probabilities that a good host exceeds a limit in any of *tests* tests are :data:`FAIL_TAIL` and
     :data:`SUSPECT_TAIL`.
     """
     fail, unusual = (
@@ -124,21 +123,21 @@ def limits(deviation: Floats, freedom: Floats, tests: float, least: float) -> tu
 
 
 class TwoGroups(Struct, frozen=True):
-    """Two groups of hosts: which hosts are in the *worse* one, and how far *apart* they are (a logarithm)."""
+    """Two groups of hosts: a mask of the *worse* group, and the distance between them (*apart*, a logarithm)."""
 
     worse: Bools
     apart: float
 
     @property
     def is_minority(self) -> bool:
-        """Whether the worse hosts may be bad ones, and not another generation."""
+        """Whether the worse group is small enough to be bad hosts instead of another generation."""
         return float(np.mean(self.worse)) <= MOST_BAD
 
 
 def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     """Return the two groups that hosts form, None if no gap between them is clear.
 
-    *deviation* is the difference of metrics of one host: a group is not narrower than that.
+    *deviation* is the deviation between metrics of one host, the least width of a group.
     """
     count = len(levels)
     ordered = np.sort(levels)
@@ -148,12 +147,12 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     gaps = np.diff(ordered)[fewest - 1 : count - fewest]
     place = fewest + int(np.argmax(gaps))
     low, high = ordered[:place], ordered[place:]
-    # Medians: an outlier on one side hides no group.
+    # Medians, so that an outlier does not hide a group.
     distances = np.concatenate([np.abs(side - np.median(side)) for side in (low, high)])
     variance = (float(np.median(distances)) / NORMAL_MEDIAN) ** 2
     within = math.sqrt((PRIOR_FREEDOM * deviation**2 + (count - 2) * variance) / (PRIOR_FREEDOM + count - 2))
     apart = float(np.median(high) - np.median(low))
-    # The few hosts of a small group are near each other: an outlier and its neighbour are not a group.
+    # The hosts of a small group must be near each other: an outlier and its neighbour are not a group.
     few = min(low, high, key=len)
     if len(few) < FEWEST_HOSTS and few[-1] - few[0] > gaps.max():
         return None
@@ -166,7 +165,7 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
 class Update(Struct, frozen=True):
     """Hosts (numbers) whose level changed together by *change* (a loss).
 
-    It happened after one time and before a later one: *after*, *before* (ms since 1970).
+    It happened between the times *after* and *before* (ms since 1970).
     """
 
     hosts: Ints
@@ -177,7 +176,7 @@ class Update(Struct, frozen=True):
 
 
 def waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
-    """Yield the places of changes in one direction without a pause of 1.6 *interval*, of a few hosts or more."""
+    """Yield the indexes of changes of a few hosts or more in one direction, without a pause of 1.6 *interval*."""
     for sign in (1.0, -1.0):
         places = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
         places = places[np.argsort(times[places], kind="stable")]
@@ -189,9 +188,8 @@ def waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
 def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
     """Return the hosts that changed together, at once or in waves, by about the same amount in one direction.
 
-    *changes* are the changes of each host since the stretch before its newest one (NaN: none). Hosts are an
-    update if they are many, or if a few lost exactly as much as each other. They were like the others before: a
-    repair is not an update.
+    *changes* are the changes of each host since the stretch before its newest one (NaN: none). An update has many
+    hosts, or a few with exactly the same loss, that were like the others before (a repair is not an update).
     """
     result = []
     measured = np.flatnonzero(np.isfinite(timeline.level))
@@ -207,7 +205,7 @@ def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Up
         if len(members) < UPDATED_SHARE * (1 if is_equal else 2) * len(measured):
             continue
         before = float(np.median(timeline.level[members] - sizes))
-        # An update does not take a fifth from some hosts and leave the others unchanged.
+        # A loss of a fifth on some hosts, while the others are unchanged, is not an update.
         is_fault = middle > as_logarithm(PASS_SIGHT) and len(members) <= MOST_BAD * len(measured)
         if abs(before - usual) < abs(middle) / 2 and not is_fault:
             times = sessions.time[timeline.before[members]].min(), sessions.time[timeline.begin[members]].max()
@@ -225,7 +223,7 @@ def compared_with_itself(  # noqa: PLR0917
     *,
     fleet: bool,
 ) -> Answer:
-    """Return how much each host lost since its best stable period, beyond the loss of hosts together with it."""
+    """Return how much more each host lost since its best stable period than hosts in the same time."""
     answer = Answer.none(len(timeline.size))
     places = np.flatnonzero(np.isfinite(timeline.best) & (timeline.size >= BAD_SESSIONS))
     if not len(places):
@@ -233,7 +231,7 @@ def compared_with_itself(  # noqa: PLR0917
     common, wide = np.zeros(len(timeline.size)), np.zeros(len(timeline.size))
     for update in updated:
         common[update.hosts] = max(update.change, 0.0)
-        # Of a few hosts, the largest change is further from the others than of many.
+        # Among few hosts, the largest change stands out more than among many.
         freedom = len(update.hosts) - 1
         wide[update.hosts] = update.deviation * (1 + 2 / freedom)
     own = timeline.level[places] - timeline.best[places]
@@ -258,7 +256,7 @@ def compared_with_itself(  # noqa: PLR0917
 
 
 def _window(timeline: Stretches, sessions: Sessions, host: int) -> tuple[int, ...]:
-    """Return when the best period of a *host* began and ended, and its newest one began, in half intervals.
+    """Return, in half intervals, when a *host*'s best period began and ended, and when its newest one began.
 
     Hosts that were measured at about the same times have the same window.
     """
@@ -277,10 +275,10 @@ def _changes_since(window: tuple[int, ...], sessions: Sessions, loss: Floats) ->
 
 
 def generations(divided: Sequence[TwoGroups]) -> Bools | None:
-    """Return the hosts of one of the two generations that most *divided* parts show, None if no two agree.
+    """Return the hosts of one of the two generations that most *divided* parts show, None if no two parts agree.
 
-    A bad host of the better generation is in the worse group of its bad parts only, so parts in which a host is in
-    the better group count more if half of them disagree.
+    A bad host of the better generation is in the worse group only for its bad parts, so if half of the parts
+    disagree, the better group decides.
     """
     if not divided:
         return None
@@ -307,9 +305,9 @@ def compared_with_siblings(  # noqa: PLR0917
 ) -> tuple[Answer, Spread | None, TwoGroups | None]:
     """Return how much worse each host is than its siblings.
 
-    *levels* belong to the hosts (NaN: not measured), *variances* are what chance adds to each, *prior* is the
-    deviation expected between good hosts with its degrees of freedom. *generation* marks the hosts of one of two
-    generations, each of which is compared with its own where the generations differ.
+    *levels* are the hosts' (NaN: not measured), *variances* their variances by noise, *prior* the expected
+    deviation between good hosts with its degrees of freedom. *generation* marks the hosts of one of two
+    generations; where these differ, hosts are compared within their generation.
     """
     answer = Answer.none(len(levels))
     measured = np.flatnonzero(np.isfinite(levels))
@@ -332,7 +330,7 @@ def compared_with_siblings(  # noqa: PLR0917
         members = measured[group]
         spread = spread_of(levels[members], *prior)
         usual = float(np.median(variances[members]))
-        # A host of which less is known than of the others differs by more.
+        # A host that is less well known than the others may differ by more.
         deviation = np.sqrt(spread.of_another**2 + np.maximum(variances[members] - usual, 0))
         fail, unusual, sight = limits(
             deviation, np.full(len(members), spread.freedom), tests, max(LEAST_LOSS, 1.5 * step)

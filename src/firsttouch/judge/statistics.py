@@ -15,12 +15,12 @@ import numpy as np
 from firsttouch.records.groups import Floats, Ints
 
 FloatOrFloats = TypeVar("FloatOrFloats", float, Floats)
-#: The decimal places of a value that is taken for rounded.
+#: The most decimal places of a value that is treated as rounded.
 _MOST_DECIMALS = 6
 
 
 def as_logarithm(loss: float) -> float:
-    """Return a loss (a fraction) as a logarithm; one of all is taken for 99.9 %."""
+    """Return a loss (a fraction) as a logarithm; at most 99.9 % is assumed."""
     return -math.log1p(-min(loss, 0.999))
 
 
@@ -32,8 +32,8 @@ def as_fraction(loss: float) -> float:
 def decimal_step(values: Floats) -> float:
     """Return the step in which positive *values* are given, 0.0 if they are not rounded.
 
-    Half of rounded values or more are equal to others. The step is their last decimal place, or the multiple of it
-    by which three or more distinct values differ.
+    Values are rounded if at least half of them are equal to others. The step is their last decimal place, or a
+    multiple of it by which three or more distinct values differ.
     """
     distinct = np.unique(values)
     if not 1 < len(distinct) <= len(values) / 2:
@@ -70,10 +70,10 @@ def student_as_normal(distance: Floats, freedom: Floats) -> Floats:
 
 
 def chance_of_change(distance: Floats, freedom: Floats, places: Floats | Ints | int) -> Floats:
-    """Return an upper bound of the probability that chance makes a change in a stable series of values.
+    """Return an upper bound of the probability that chance causes a change in a stable series of values.
 
-    *distance* (0 or more) is the distance of both sides in standard deviations, learnt with some degrees of
-    *freedom*. The change is the clearest one at some *places*.
+    *distance* (0 or more) is the distance of both sides in standard deviations, which have *freedom* degrees of
+    freedom. The change is the clearest of *places* possible ones.
     """
     chance: Floats = np.minimum(normal_tails(student_as_normal(distance, freedom)) * places, 1.0)
     return chance
@@ -82,8 +82,8 @@ def chance_of_change(distance: Floats, freedom: Floats, places: Floats | Ints | 
 def student_quantile(tail: float, freedom: FloatOrFloats) -> FloatOrFloats:
     """Return the quantile of Student's distribution with this upper *tail* probability, for any *freedom*.
 
-    The inverse of :func:`student_as_normal`. For a tail of 0.0005 it is too large by 9 % with 3 degrees of
-    freedom, by 1.2 % with 6 and by 0.3 % with 10; for one of 0.025, by 38 % with 1 degree and by 4 % with 2.
+    The inverse of :func:`student_as_normal`. It is too large: for a tail of 0.0005 by 9 % with 3 degrees of
+    freedom, 1.2 % with 6 and 0.3 % with 10; for a tail of 0.025 by 38 % with 1 degree and 4 % with 2.
     """
     z = -NormalDist().inv_cdf(tail) * (8 * freedom + 3) / (8 * freedom + 1)
     quantile: FloatOrFloats = np.sqrt(freedom * np.expm1(np.minimum(z * z / freedom, 700.0)))

@@ -22,20 +22,20 @@ from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
-#: The words for a part by the level that it should reach. Impossible: better than it can be.
+#: The answers about a part by its expected level. Impossible: better than it can be.
 Answer = Literal["as expected", "low", "impossible", "unknown"]
 #: The answers that make a host suspect, the worse one first.
 SUSPECTED: Sequence[Answer] = ("low", "impossible")
-#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond the spread of good hosts, but
+#: From good to bad. Undecided: the measurements do not decide yet. Suspect: beyond the spread of good hosts, but
 #: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 #: Verdict -> exit status of a command and of a job.
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
-#: The words in place of the cause of a fail if no rule fits.
+#: The text instead of a cause if no rule matches a fail.
 NO_CAUSE = "no known signature"
-#: The things that a low part is compared with.
+#: What a low part is compared with.
 EXPECTED = "expected"
-#: A verdict that sees losses of this fraction is not called blind.
+#: A verdict with at least this sight (a fraction) is not called blind.
 _SEEN = 0.06
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
 _KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
@@ -62,7 +62,7 @@ def status(words: Iterable[Word], *, strict: bool = False) -> int:
 
 
 def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
-    """Return a line about undecided hosts, which the exit status 0 does not tell from passes; "" otherwise."""
+    """Return a line about undecided hosts, which have the exit status of passes; "" without any."""
     undecided = words.count("undecided")
     if not undecided or status(words, strict=strict):
         return ""
@@ -75,9 +75,8 @@ class PartFinding(Struct, frozen=True):
     """The answer of one question about a part of a host, by its metrics of one *kind*.
 
     *loss* is the loss against *question* (its siblings, its own level, the promise), *limit* the largest loss of a
-    good host, and *sight* the smallest loss that would have been seen (logarithms).
-    It rests on *sessions* and *repetitions* (0: unknown), and began at *since* (a date; "": unknown). *note* says
-    further grounds of the word.
+    good host, and *sight* the smallest loss that would have been seen (logarithms). *sessions* and *repetitions*
+    are the evidence (0: unknown); the loss began at *since* (a date; "": unknown). *note* has further reasons.
     """
 
     part: str
@@ -91,7 +90,7 @@ class PartFinding(Struct, frozen=True):
     repetitions: int
     since: str = ""
     note: str = ""
-    #: The name of the part without its place, with its kind; whether all parts of the name are meant.
+    #: The part's name without its place, with its kind; whether it stands for all parts of the name.
     series: str = ""
     is_together: bool = False
     #: The times of the last session before the loss and of the first with it (ms since 1970); (): unknown.
@@ -123,8 +122,8 @@ class PartFinding(Struct, frozen=True):
 class Expectation(Struct, frozen=True):
     """The level that a *part* should reach in one *kind* of metric, and *reaches*, in *unit* (NaN: unknown).
 
-    Beyond *limit* it is low. *basis* says what this rests on, *needs* names facts that are missing, and
-    *theory* is the level that the modules allow (NaN: they are not known).
+    Beyond *limit* it is low. *basis* is the source of the level, *needs* names missing facts, and *theory* is the
+    level that the modules allow (NaN: unknown).
     """
 
     part: str
@@ -144,7 +143,7 @@ class Expectation(Struct, frozen=True):
     ) -> Expectation:
         """Return the answer for a part that may lose the fraction *tolerance* of what is *expected*.
 
-        Of latencies more is worse.
+        For latencies, larger is worse.
         """
         is_latency = kind == "latency"
         limit = expected / (1 - tolerance) if is_latency else expected * (1 - tolerance)
@@ -186,7 +185,7 @@ class Expectation(Struct, frozen=True):
 
 
 def answer(expectations: Iterable[Expectation]) -> Answer:
-    """Return the answer for a host: the worst of a part, and as expected only if its memory's bandwidth is."""
+    """Return the answer for a host: its worst part's; "as expected" requires that its memory bandwidth is."""
     expectations = list(expectations)
     for suspected in SUSPECTED:
         if any(e.answer == suspected for e in expectations):
