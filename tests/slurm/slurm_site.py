@@ -117,7 +117,8 @@ class Site:
         argv = ("validate", "--system", system, "--step", "bandwidth-1", "--campaign", campaign)
         with pytest.MonkeyPatch.context() as patch:
             # Other programs of this machine do not make its hosts busy.
-            patch.setattr(kernel_settings, "_busy", lambda _root: 0.0)
+            idle = kernel_settings.Record("topology", "busy_pus", "1", "neither", (0.0,))
+            patch.setattr(kernel_settings, "_busy", lambda _root: idle)
             patch.setenv("SLURM_JOB_PARTITION", "all")
             for host in hosts:
                 patch.setenv("SLURMD_NODENAME", host)

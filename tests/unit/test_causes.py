@@ -2,6 +2,7 @@
 """Each cause is named by its parts, metrics and settings, and by nothing less."""
 
 import math
+import os
 import re
 
 import pytest
@@ -331,6 +332,20 @@ class TestSettings:
         settings = {r.metric: r.value for r in kernel_settings.records(tmp_path)}
         # Without /proc/stat a record of 0 busy PUs is written, which replaces an earlier one.
         assert settings == {"huge_pages": 0.0, "numa_balancing": 1.0, "frequency_share": 0.8, "busy_pus": 0.0}
+
+    def test_others_are_named_by_what_they_used(self, tmp_path):
+        def spend(seconds):
+            (tmp_path / "proc" / "77").mkdir(parents=True, exist_ok=True)
+            ticks = seconds * os.sysconf("SC_CLK_TCK")
+            (tmp_path / "proc/stat").write_text(f"cpu  {ticks} 0 0 5 5 0 0 0 0 0\ncpu0 0 0 0 0\n")
+            (tmp_path / "proc/77/stat").write_text(f"77 (a (b) c) R 1{' 0' * 9} {ticks} 0 0 0 20\n")
+
+        spend(0)
+        before = kernel_settings.usage(tmp_path)
+        spend(3000)
+        busy = kernel_settings.busy_pus(replace(before, time=before.time - 1000), tmp_path)
+        assert busy.value == pytest.approx(3, rel=0.1)
+        assert busy.parameters["programs"].startswith("a (b) c ")
 
     def test_of_this_host(self):
         settings = {r.metric: r.value for r in kernel_settings.records()}

@@ -3,30 +3,39 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from firsttouch.host import kernel_files, topology
-from firsttouch.records.schema import Record, software
+from firsttouch.records.schema import BUSY, Record, software
 
 #: The kernel's mode of transparent huge pages -> the value of the record.
 _HUGE = {"never": 0.0, "madvise": 1.0, "always": 2.0}
 _SECONDS = 0.5
+#: Programs that are named.
+_NAMED = 3
 
 
-def records(root: Path = Path("/")) -> Iterator[Record]:
-    """Yield this host's settings. A setting that the kernel does not show is left out; busy_pus is 0 instead."""
+def records(root: Path = Path("/"), since: Usage | None = None) -> Iterator[Record]:
+    """Yield this host's settings, and how many PUs others use, or have used *since* then.
+
+    A setting that the kernel does not show is left out; busy_pus is then 0.
+    """
     settings = {
         "huge_pages": _huge_pages(root),
         "numa_balancing": kernel_files.number(root / "proc/sys/kernel/numa_balancing"),
         "frequency_share": _frequency(root),
         "usable_share": _usable(root),
-        "busy_pus": _busy(root),
     }
     for metric, value in settings.items():
         if value is not None:
             yield Record("topology", metric, "1", "neither", (value,), software=software())
+    yield _busy(root) if since is None else busy_pus(since, root)
 
 
 def _huge_pages(root: Path) -> float | None:
@@ -55,23 +64,45 @@ def _usable(root: Path) -> float | None:
     return len(host.allowed_pus) / len(host.pus) if host.pus else None
 
 
-def _busy(root: Path) -> float:
-    """Return how many PUs were busy during half a second.
+def _busy(root: Path) -> Record:
+    """Return how many PUs others use during half a second.
 
     It is 0 if the kernel does not show it, because an earlier record would otherwise remain the latest.
     """
-    before = _spent(root)
+    before = usage(root)
     time.sleep(_SECONDS)
-    after = _spent(root)
-    if before is None or after is None or after[1] <= before[1]:
-        return 0.0
-    return round((after[0] - before[0]) / (after[1] - before[1]) * after[2], 2)
+    return busy_pus(before, root)
 
 
-def _spent(root: Path) -> tuple[float, float, int] | None:
-    """Return (busy ticks, all ticks, PUs) so far."""
-    lines = [line.split() for line in kernel_files.text(root / "proc/stat").splitlines() if line.startswith("cpu")]
-    if not lines:
-        return None
-    ticks = [float(t) for t in lines[0][1:9]]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks), len(lines) - 1
+class Usage(Struct, frozen=True):
+    """The *time* (s) of a clock, and the processor time (s) of *others* so far: of all, and *by_process*."""
+
+    time: float
+    others: float
+    by_process: Mapping[tuple[str, str], float]
+
+
+def usage(root: Path = Path("/")) -> Usage:
+    """Return the processor time so far of all but this process and the children that it has waited for."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    total = kernel_files.text(root / "proc/stat").partition("\n")[0].split()[1:4]
+    by_process = {}
+    for process in kernel_files.by_number(root / "proc", ""):
+        name, _, fields = kernel_files.text(process / "stat").partition(" (")[2].rpartition(") ")
+        if fields and process.name != str(os.getpid()):
+            by_process[process.name, name] = sum(map(int, fields.split()[11:13])) / ticks
+    return Usage(time.monotonic(), sum(map(int, total)) / ticks - sum(os.times()[:4]), by_process)
+
+
+def busy_pus(since: Usage, root: Path = Path("/")) -> Record:
+    """Return how many PUs others used *since* then, and the programs that used most of them."""
+    now = usage(root)
+    seconds = max(now.time - since.time, _SECONDS)
+    pus = round(max(now.others - since.others, 0.0) / seconds, 2)
+    by_name: defaultdict[str, float] = defaultdict(float)
+    for process in now.by_process.keys() & since.by_process.keys():
+        by_name[process[1]] += (now.by_process[process] - since.by_process[process]) / seconds
+    most = sorted(by_name.items(), key=lambda item: -item[1])[:_NAMED]
+    programs = ", ".join(f"{name} {used:.1f}" for name, used in most if used >= BUSY / 5)
+    parameters = {"programs": programs} if programs and pus >= BUSY else {}
+    return Record("topology", "busy_pus", "1", "neither", (pus,), parameters, software=software())

@@ -13,8 +13,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from firsttouch import paths
-from firsttouch.benchmarks import drawn_order, measure, profiles, reframe_run
+from firsttouch.benchmarks import drawn_order, kernel_settings, measure, profiles, reframe_run
 from firsttouch.cli import options
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, Missing, RunFailed, first_of
@@ -126,6 +128,7 @@ def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) 
     say(f"measuring {system} with ReFrame")
     if not brief:
         say(drawn_order.sentence(drawn_order.seed()))
+    before = kernel_settings.usage()
     troubles, warnings = reframe_run.run(
         paths.CHECKS, system, folder / "reframe", options=options, say=say, brief=brief
     )
@@ -133,6 +136,11 @@ def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) 
     if not records:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
         raise RunFailed(f"no check wrote a record: {reasons or 'no check was run'}")
+    first = min(records, key=lambda r: r.time)
+    of_host = [replace(r, system=system, time=first.time) for r in kernel_settings.records(since=before)]
+    if {r.host for r in records} == {r.host for r in of_host}:
+        schema.append(folder / "reframe" / "output" / "records.jsonl", of_host)
+        records += of_host
     problems = [model.Problem(t.check, t.result, t.reason, check=t.word) for t in troubles]
     # The report warns by all values if the host was not idle.
     problems += [
