@@ -52,9 +52,14 @@ def test_the_bandwidth_on_the_card_is_among_the_results(tmp_path):
     assert quantity(copy, "GB/s") in line["compared"]
 
 
-def test_a_busy_host_is_named_on_the_page_the_terminal_and_in_a_ticket(tmp_path):
+@pytest.mark.parametrize("others", ["", "others used 2.9 PUs (sh 2.9), and "])
+def test_a_busy_host_is_named_on_the_page_the_terminal_and_in_a_ticket(tmp_path, others):
     records = [replace(r, samples=(1.0, 2.0, 3.0)) for r in Machine(1, 4).contention()]
-    summary, page, _ = built_report(tmp_path, records)
+    busy = replace(
+        records[0], check="topology", metric="busy_pus", samples=(2.9,), parameters={"programs": "sh 2.9"}
+    )
+    summary, page, _ = built_report(tmp_path, [*records, *([busy] if others else [])])
     for text in (page, summary.table(), (tmp_path / "summary.md").read_text()):
-        assert "This host was not idle: 2 of 2 metrics vary" in text
+        assert f"This host was not idle: {others}2 of 2 metrics vary" in " ".join(text.split())
+        assert ("Do not use its rates, latencies and times." in " ".join(text.split())) == bool(others)
     assert summary.table().endswith("Measure again when it is idle.")

@@ -90,6 +90,7 @@ def nodes(count):
             [nodes(2.0), run("1x64-default", 9.0, 12.0, 13.0), run("8x8-bound", 8.0, 8.5, 8.2, instances=8)],
             "the host was not idle",
         ),
+        ([nodes(2.0), replace(nodes(2.0), metric="busy_pus"), SLOW, FAST], "the host was not idle"),
         ([nodes(2.0), SLOW, FAST], ""),
     ],
 )

@@ -202,7 +202,7 @@ class _Host:
         """Yield the expectations from sources, then from ratios. What others disturbed is neither good nor low."""
         for expected, measured in itertools.chain(self._from_sources(), self._from_ratios() if ratios else ()):
             is_disturbed = bool(measured) and not any(m.is_calm for m in measured)
-            if is_disturbed and expected.answer in {"as expected", "low"}:
+            if is_disturbed and expected.answer != "impossible":
                 yield replace(expected, answer="unknown", needs=_IDLE, theory=math.nan)
             else:
                 yield expected

@@ -127,13 +127,17 @@ def measured_choices(views: Iterable[HostView]) -> Iterator[Keyed]:
             if {"aligner", "instances", "threads", "policy"} <= record.parameters.keys():
                 lost.setdefault(_input(view.system, record), {})[_run(record)] = record
     single = {v.key for v in views if (nodes := v.metric("topology", "numa_nodes")) and nodes.value == 1}
+    busy = {v.key for v in views if v.others_use}
     for key, scenarios in sorted(runs.items()):
         gone = [r for run, r in lost.get(key, {}).items() if run not in scenarios]
         hosts = {host for of_host in scenarios.values() for host in of_host}
-        yield (key[0], key[1]), _withheld(_of_records(scenarios, names, gone), is_single=hosts <= single)
+        yield (
+            (key[0], key[1]),
+            _withheld(_of_records(scenarios, names, gone), is_single=hosts <= single, is_busy=bool(hosts & busy)),
+        )
 
 
-def _withheld(choice: Choice, *, is_single: bool) -> Choice:
+def _withheld(choice: Choice, *, is_single: bool, is_busy: bool) -> Choice:
     """Return *choice*, or the default run with the reason if the times do not support a recommendation."""
     usual = next((a for a in choice.alternatives if a.scenario == choice.default), None)
     if usual is None or not usual.value.bounded or not usual.value.value:
@@ -142,7 +146,7 @@ def _withheld(choice: Choice, *, is_single: bool) -> Choice:
         reason = "one NUMA node"
     elif choice.unit == "s" and usual.value.value < LEAST_SECONDS:
         reason = f"the input is too short ({number(usual.value.value)} s)"
-    elif (
+    elif is_busy or (
         usual.value.high - usual.value.low > WIDE * usual.value.value and not (choice.gain or SAME).low > 1 + WIDE
     ):
         reason = "the host was not idle"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from firsttouch.host.topology import Topology
 from firsttouch.records.cases import Case, by_key, identifiers
 from firsttouch.records.catalogue import Check, checks
-from firsttouch.records.schema import Record
+from firsttouch.records.schema import BUSY, Record
 from firsttouch.report.text import list_names
 from firsttouch.systems.definition import System
 from firsttouch.systems.references import Reference
@@ -90,6 +90,15 @@ class HostView(Struct, frozen=True):
     def metric(self, check: str, name: str) -> Record | None:
         """Return the valid record of a metric that a check reports once per host."""
         return next(iter(self.select(check, metric=name)), None)
+
+    @property
+    def others_use(self) -> str:
+        """How many PUs other programs used, and the names of some; an empty text if they used hardly any."""
+        busy = self.metric("topology", "busy_pus")
+        if busy is None or busy.value < BUSY:
+            return ""
+        programs = busy.parameters.get("programs")
+        return f"others used {busy.value:.1f} PUs" + (f" ({programs})" if programs else "")
 
     @property
     def settings(self) -> Mapping[str, str]:

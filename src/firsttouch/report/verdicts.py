@@ -196,12 +196,14 @@ def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> 
     records = {id(result.record): result.record for result in render.results(aspects)}
     repeated = [r for r in records.values() if r and r.repetitions > 1]
     wide = [r for r in repeated if r.spread > WIDE]
+    signs = [view.others_use] if view.others_use else []
     if wide:
-        warnings.append(
-            f"This host was not idle: {len(wide)} of {count(len(repeated), 'metric')} "
-            f"{'varies' if len(wide) == 1 else 'vary'} by more than {100 * WIDE:.0f} %. "
-            "Measure again when it is idle."
-        )
+        vary = f"{'varies' if len(wide) == 1 else 'vary'} by more than {100 * WIDE:.0f} %"
+        signs.append(f"{len(wide)} of {count(len(repeated), 'metric')} {vary}")
+    if signs:
+        text = f"This host was not idle: {', and '.join(signs)}. "
+        text += "Do not use its rates, latencies and times. " if view.others_use else ""
+        warnings.append(f"{text}Measure again when it is idle.")
     if view.invalid:
         warnings.append(
             f"{count(len(view.invalid), 'record')} {'is' if len(view.invalid) == 1 else 'are'} invalid: "
