@@ -53,7 +53,7 @@ def answer_of(records: Sequence[Record]) -> str:
     """Return the answer for the only host of *records*."""
     samples = samples_table.of_records(records, records[0].system)
     findings = judged(samples, Undescribed(records[0].system), configurations=lambda: latest(records))
-    return answer(findings.of(findings.hosts[0]).expected)
+    return answer(findings.verdict(findings.hosts[0]).expected)
 
 
 def records_of(row: dict[str, str], left: float, *, modules: bool) -> list[Record]:

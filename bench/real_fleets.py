@@ -376,9 +376,9 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
                     count = sum(since <= time < end for time in begins[host])
                     outcome.until[host] = (count, (newest - since) / DAY)
                 if word == "fail":
-                    outcome.causes[host] = list(verdicts.of(host).causes)
+                    outcome.causes[host] = list(verdicts.verdict(host).causes)
                 if word != "pass":
-                    outcome.evidence[host] = next(iter(verdicts.of(host).evidence), "")
+                    outcome.evidence[host] = next(iter(verdicts.verdict(host).evidence), "")
                 continue
             if fault and newest >= fault.end:
                 count = sum(fault.end <= time < end for time in begins[host])
@@ -391,7 +391,7 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
             outcome.good_days += 1
             if word == "fail":
                 outcome.blamed[host] += 1
-                outcome.against_good[host] = next(iter(verdicts.of(host).evidence), "")
+                outcome.against_good[host] = next(iter(verdicts.verdict(host).evidence), "")
             elif word == "suspect":
                 outcome.suspected[host] += 1
     return outcome

@@ -195,9 +195,9 @@ def test_a_replacement_clears_what_was_wrong_before_it_in_its_system(stated, ver
     records = [answers("n1", wrong=5.0, pu=3), stated, *(answers("n1", day=day) for day in (2, 3))]
     assert [v.verdict for v in judge(records, Undescribed("s"))] == [verdict]
     table = samples_table.of_records(records)
-    assert [judged(part, Undescribed("s")).of("n1").verdict for part in table.by_system("s").values()][:1] == [
-        verdict
-    ]
+    assert [judged(part, Undescribed("s")).verdict("n1").verdict for part in table.by_system("s").values()][
+        :1
+    ] == [verdict]
 
 
 def test_one_wrong_sample_of_a_record_is_no_noise():

@@ -68,7 +68,7 @@ def verdict(*records):
     findings = judged(
         samples_table.of_records(records, "s"), Undescribed("s"), configurations=lambda: latest(records)
     )
-    return findings.of("n1")
+    return findings.verdict("n1")
 
 
 MODULES_8 = configuration(modules=[8])
@@ -161,7 +161,7 @@ def test_a_reference_of_the_system_stands_in_place_of_the_processor(tmp_path, me
     system = system_of(tmp_path, {**reference, "tolerance": {"lower": "-5 %"}})
     records = [MODULES_8, theory(204.8), reads(110)]
     findings = judged(samples_table.of_records(records, "s"), system, configurations=lambda: latest(records))
-    assert [part.part for part in findings.of("n1").parts] == word
+    assert [part.part for part in findings.verdict("n1").parts] == word
 
 
 @pytest.mark.parametrize("rate", [60, 150])
@@ -182,7 +182,7 @@ def test_equal_banks_are_compared_with_each_other(rates, low):
 
 def test_what_is_missing_comes_before_what_is_as_expected():
     samples = samples_table.of_records([MODULES_8, theory(204.8), reads(150)], "s")
-    host = judged(samples, Undescribed("s"), missing={"n1": ["latency: it hung"]}).of("n1")
+    host = judged(samples, Undescribed("s"), missing={"n1": ["latency: it hung"]}).verdict("n1")
     assert (host.verdict, host.findings_evidence[0]) == ("suspect", "missing: latency: it hung")
     assert host.findings_evidence[1].startswith("undecided: without references: memory of bank 0")
 
@@ -319,7 +319,7 @@ def test_the_last_cache_is_clearly_faster_than_memory(l3, settings, word, text):
     system = load("amd-milan") if settings is not None and settings != CACHES else Undescribed("s")
     records = [configuration(**settings or {}), latency(16 << 20, l3), latency(1 << 30, 100)]
     findings = judged(samples_table.of_records(records), system, configurations=lambda: latest(records))
-    (caches,) = [e for e in findings.of("n1").expected if e.part == "caches of NUMA 0"]
+    (caches,) = [e for e in findings.verdict("n1").expected if e.part == "caches of NUMA 0"]
     explained = {f.part: f.word for f in explain(findings, 0)}
     assert explained.get(caches.part) == {"as expected": "pass", "low": "suspect"}.get(word)
     assert (caches.answer, text in caches.basis) == (word, True)
@@ -344,7 +344,7 @@ def test_a_page_and_a_verdict_give_one_answer(tmp_path, capsys):
 def test_memory_without_pus_shares_no_channel(monkeypatch):
     """Otherwise the banks of modules were faster than they can be."""
     of_modules = Theoretical(409.6e9, 16, 3.2e9, "SMBIOS")
-    monkeypatch.setattr(theoretical_bandwidth, "of_this_host", lambda *_: of_modules)
+    monkeypatch.setattr(theoretical_bandwidth, "read_host", lambda *_: of_modules)
     host = topology.load(xml=paths.ROOT / "tests" / "golden" / "lstopo_attached.xml")
     rates = {r.metric: r for r in measure.topology(host, say=lambda _: None)}
     stated = rates["theoretical_bandwidth"].parameters
@@ -369,7 +369,7 @@ def test_hosts_that_agree_in_impossible_values_do_not_pass(tmp_path, limits):
     system = system_of(tmp_path, *({**where, "tolerance": tolerance} for tolerance in limits))
     hosts = [replace(r, host=f"n{n}") for n in range(4) for r in (MODULES_8, theory(204.8), *session("", 1, 400))]
     findings = judged(samples_table.of_records(hosts, "s"), system, configurations=lambda: latest(hosts))
-    for host in map(findings.of, findings.hosts):
+    for host in map(findings.verdict, findings.hosts):
         assert (host.verdict, host.causes, answer(host.expected)) == ("suspect", (), "impossible")
         assert "% better than expected, faster than its modules" in host.line()
 

@@ -137,7 +137,8 @@ def fleet(request, tmp_path_factory):
     for host in judgement.hosts:
         plain_host = plain.Host([r for r in records if r.host == host])
         findings = {
-            (f.case.check, f.case.metric, f.case.parameters.get("bank")): f for f in judgement.of(host).findings
+            (f.case.check, f.case.metric, f.case.parameters.get("bank")): f
+            for f in judgement.verdict(host).findings
         }
         for case in plain_host.cases():
             records_of_case = [r for r in plain_host.records if plain.key(r) == case]
@@ -252,7 +253,7 @@ def test_sentences_state_the_values_of_the_rows(fleet):
     document = json.loads((out / "summary.json").read_text())
     stated = 0
     for host in judgement.hosts:
-        verdict = judgement.of(host)
+        verdict = judgement.verdict(host)
         for finding in verdict.findings:
             row = rows[host, (finding.case.check, finding.case.metric, finding.case.parameters.get("bank"))]
             assert finding.to_dict()["value"] == row.value
@@ -271,12 +272,12 @@ def test_sentences_state_the_values_of_the_rows(fleet):
     assert stated
     for host in document["systems"][0]["hosts"]:
         assert host["loss"] == pytest.approx(largest_loss(judgement, rows, host["host"]), abs=1e-12)
-        assert host["verdict"] == judgement.of(host["host"]).verdict
+        assert host["verdict"] == judgement.verdict(host["host"]).verdict
 
 
 def largest_loss(judgement, rows, host):
     """Return the largest loss of the metrics and parts of a host."""
-    of_parts = [part["loss"] for part in judgement.of(host).to_dict()["parts"]]
+    of_parts = [part["loss"] for part in judgement.verdict(host).to_dict()["parts"]]
     return max([0.0, *of_parts, *(row.loss() for (name, _), row in rows.items() if name == host)])
 
 
@@ -295,7 +296,7 @@ def test_monitoring_has_the_values_and_the_losses(fleet):
 def test_a_host_in_numbers_is_what_its_findings_say(fleet):
     judgement, _, _ = fleet
     for host in judgement.hosts:
-        verdict, numbers = judgement.of(host), judgement.summary(host)
+        verdict, numbers = judgement.verdict(host), judgement.summary(host)
         assert numbers.counts == Counter(f.verdict for f in verdict.findings)
         stated = (verdict.verdict, verdict.unjudged, len(verdict.missing))
         assert (numbers.verdict, numbers.unjudged, numbers.missing) == stated

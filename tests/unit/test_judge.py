@@ -198,7 +198,7 @@ class TestSiblings:
             return 0.12 if host % 2 and part[0] == "memory" and metric.endswith("bandwidth") else 0.0
 
         findings = findings_of(Model(12, fault=fault).records())
-        assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
+        assert {findings.verdict(host).verdict for host in findings.hosts} == {"pass"}
         (note,) = findings.notes()
         assert note.startswith("two groups, ")
         assert "(n[0,2,4,6,8,10])" in note
@@ -253,7 +253,7 @@ class TestBlind:
     @pytest.mark.parametrize(("nature", "noise"), [(0.15, 0.006), (0.006, 0.1)])
     def test_too_little_sight_is_undecided_and_says_what_would_help(self, nature, noise):
         findings = findings_of(Model(4, nature=nature, noise=noise).records())
-        for verdict in map(findings.of, findings.hosts):
+        for verdict in map(findings.verdict, findings.hosts):
             assert verdict.verdict == "undecided"
             assert any(re.match(r"undecided: only losses above \d\d % of ", line) for line in verdict.evidence)
             assert self.HELP in "\n".join(verdict.evidence)
@@ -335,7 +335,7 @@ class TestBlind:
             assert counts < 12, "the campaign does not end"
             counts += 1
         assert counts > 1
-        assert findings.of("n0").verdict == "fail"
+        assert findings.verdict("n0").verdict == "fail"
         assert undecided_cases(findings, "n0", most=1) == {}
         keys = {Case.from_record(r).key for r in most}
         assert set(undecided_cases(findings_of([r for r in most if number[r.time] < 1]), "n0")) <= keys
@@ -446,7 +446,7 @@ class TestOwnLevel:
             return memory(0.12, (0, 1, 2, 3))(host, session, part, metric) if session < 6 else 0.0
 
         findings = findings_of(weeks(9, fault))
-        assert ({findings.of(host).verdict for host in findings.hosts}, findings.notes()) == ({"pass"}, [])
+        assert ({findings.verdict(host).verdict for host in findings.hosts}, findings.notes()) == ({"pass"}, [])
 
     @pytest.mark.parametrize(
         ("hosts", "sessions", "bad"),
@@ -483,7 +483,7 @@ class TestUpdates:
     @pytest.mark.parametrize("sessions", [8, 9, 12])
     def test_hosts_that_change_together_are_one_line_and_fail_nobody(self, waves, sessions):
         findings = findings_of(weeks(sessions, update(0.05, 7, waves), seed=1, nature=0.006))
-        assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
+        assert {findings.verdict(host).verdict for host in findings.hosts} == {"pass"}
         if sessions == 12:
             (note,) = findings.notes()
             period = f"2026-02-16 to 2026-{'03-09' if waves > 1 else '02-23'}"
@@ -508,7 +508,7 @@ class TestUpdates:
 
     def test_an_update_that_makes_all_faster_is_a_line(self):
         findings = findings_of(weeks(10, update(-0.05, 6)))
-        assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
+        assert {findings.verdict(host).verdict for host in findings.hosts} == {"pass"}
         assert re.match(r"changed together: 12 of 12 hosts gained [45]\.\d %", findings.notes()[0])
 
 

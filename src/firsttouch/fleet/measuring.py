@@ -94,7 +94,7 @@ class JobJudge:
             return drift.latest(itertools.chain.from_iterable(records.values()))
 
         fleet = self._judged(records, missing=missing, configurations=configurations)
-        self.verdicts = [fleet.of(each) for each in fleet.by_severity if each in hosts]
+        self.verdicts = [fleet.verdict(each) for each in fleet.by_severity if each in hosts]
         self.verdict = next(verdict for verdict in self.verdicts if verdict.host == host)
         self.fleet = fleet if len(hosts) > 1 else None
         verdict_log.publish(self.verdict, measured_at, self.source, file)
@@ -122,7 +122,7 @@ class CheckJudge(Struct, frozen=True):
         past = [record for record in self.past if Case.from_record(record).key in keys]
         table = samples_table.of_records([*past, *records])
         findings = judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
-        verdict = findings.of(records[0].host)
+        verdict = findings.verdict(records[0].host)
         document = verdict.to_dict()
         if verdict.verdict == "invalid":  # only a fail proves something against the host
             is_suspect = any(finding.verdict == "suspect" for finding in verdict.findings)
@@ -163,7 +163,7 @@ def plan(fleet: Findings, hosts: Sequence[str], most: int) -> dict[str, list[str
     suspicion: dict[str, tuple[int, float]] = {}
     failing: set[tuple[str, str]] = set()
     for host in hosts:
-        for finding in fleet.of(host).findings if open_cases[host] or fleet.word(host) else ():
+        for finding in fleet.verdict(host).findings if open_cases[host] or fleet.word(host) else ():
             key = finding.case.key
             if finding.verdict == "fail":
                 failing.add((host, key))

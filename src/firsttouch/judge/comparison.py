@@ -119,7 +119,7 @@ class _Side(Struct, frozen=True):
 def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     """Compare the valid samples of two campaigns."""
     shared = sorted({*before.hosts} & {*after.hosts})
-    tables = [(t, Sessions.of(t), np.searchsorted(t.hosts, shared)) for t in (before, after)]
+    tables = [(t, Sessions.from_table(t), np.searchsorted(t.hosts, shared)) for t in (before, after)]
     numbers = [{(case.system, case.key): n for n, case in enumerate(t.cases)} for t in (before, after)]
     lost: dict[str, list[Case]] = {}
     new: dict[str, list[Case]] = {}

@@ -293,7 +293,9 @@ class _Host:
         basis += quantity(theory, "GB/s")
         if not is_certain:
             basis += ", which every channel has with the fastest modules"
-        stated = Expectation.of(part, "bandwidth", reaches, center * theory, tolerance, unit="GB/s", basis=basis)
+        stated = Expectation.for_part(
+            part, "bandwidth", reaches, center * theory, tolerance, unit="GB/s", basis=basis
+        )
         if is_certain and total is None:
             stated = replace(stated, theory=theory)
         return stated if is_certain or stated.answer != "low" else unknown(basis, _ROOT)
@@ -331,7 +333,7 @@ class _Host:
         usual = most if 2 * most == channels else channels
         for package, count in counts.items():
             basis = f"the {'system' if of_system else 'processor'} has {channels} channels"
-            yield Expectation.of(
+            yield Expectation.for_part(
                 f"modules of package {package or 0}", "channels", count, usual, 0.0, unit="1", basis=basis
             )
 
@@ -368,7 +370,7 @@ class _Host:
                 others = usual(np.delete(logs, number, axis=0), axis=0)
                 ratio = 100 * math.exp(float(np.mean(logs[number] - others)))
                 basis = f"as a share of the other {name}"
-                stated = Expectation.of(part, kind, ratio, 100.0, as_fraction(limit), unit="%", basis=basis)
+                stated = Expectation.for_part(part, kind, ratio, 100.0, as_fraction(limit), unit="%", basis=basis)
                 yield stated, [m for way in shared for m in of_part[way]]
 
     def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
@@ -384,7 +386,7 @@ class _Host:
                 m, memory = max(curve, key=lambda m: m.value), curve[-1]
                 basis = " beside ".join(f"{format_bytes(c.size)} {quantity(c.value, 'ns')}" for c in (m, memory))
                 limits = (m.value, memory.value, 1 - AS_MEMORY)
-                stated = Expectation.of(part, "latency", *limits, unit="ns", basis=basis)
+                stated = Expectation.for_part(part, "latency", *limits, unit="ns", basis=basis)
                 unknown = Expectation(part, "latency", "unknown", "their sizes are not recorded", needs=_NO_SIZES)
                 yield self._of_slice(stated, m) if stated.answer == "low" else unknown, (m, memory)
                 continue
@@ -400,7 +402,9 @@ class _Host:
             pairs = [(a, b, AS_MEMORY if b[0] == "memory" else 1.0) for a, b in itertools.pairwise(levels)]
             (name, m), (behind, slower), most = max(pairs, key=lambda p: p[0][1].value / p[1][1].value / p[2])
             basis = f"{name} {quantity(m.value, 'ns')} beside {behind} {quantity(slower.value, 'ns')}"
-            stated = Expectation.of(part, "latency", m.value, most * slower.value, 0.0, unit="ns", basis=basis)
+            stated = Expectation.for_part(
+                part, "latency", m.value, most * slower.value, 0.0, unit="ns", basis=basis
+            )
             yield self._of_slice(stated, m), (m, slower)
 
     def _of_slice(self, stated: Expectation, m: _Measured) -> Expectation:

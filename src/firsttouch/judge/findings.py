@@ -2,7 +2,7 @@
 """The findings of a fleet: one table with a row per host and case, which every page and every export reads.
 
 A row has the measured value, the expected one and its limits, all in the unit of its case, and the
-verdict with its evidence. Sentences are composed only for the requested hosts (:meth:`Findings.of`).
+verdict with its evidence. Sentences are composed only for the requested hosts (:meth:`Findings.verdict`).
 """
 
 from __future__ import annotations
@@ -432,7 +432,7 @@ class Findings(Struct, frozen=True, dict=True):
         number = self.number.get(host)
         return np.empty(0, dtype=np.intp) if number is None else self.samples.groups_of_host(number)
 
-    def of(self, host: str) -> HostVerdict:
+    def verdict(self, host: str) -> HostVerdict:
         """Return the verdict of one host with its evidence."""
         groups = self.groups(host)
         settings = self.samples.settings.get(host, {})

@@ -76,7 +76,7 @@ def judge(
     records = list(records)
     samples = samples_table.of_records(records, system.name)
     verdicts = judged(samples, system, missing=missing, configurations=lambda: latest(records))
-    return [verdicts.of(host) for host in verdicts.hosts]
+    return [verdicts.verdict(host) for host in verdicts.hosts]
 
 
 def judged(

@@ -60,7 +60,7 @@ class Sessions(Struct, frozen=True, dict=True):
         return max(float(np.median(gaps)) if len(gaps) else 0.0, float(_DAY))
 
     @classmethod
-    def of(cls, table: SamplesTable) -> Sessions:
+    def from_table(cls, table: SamplesTable) -> Sessions:
         """Return the sessions of a table."""
         numbers = table.sessions_of_rows
         size = int(numbers.max(initial=0)) + 1

@@ -167,7 +167,7 @@ class Fleet(Struct, frozen=True, dict=True):
 
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
     """Return the answers of the parts of all hosts, by the *cases* with these numbers (one direction is good)."""
-    sessions = Sessions.of(table)
+    sessions = Sessions.from_table(table)
     numbers = np.array(sorted(cases), dtype=np.int64)
     all_series = series({number: table.cases[number] for number in cases})
     tests = max(1, len(all_series))

@@ -138,7 +138,7 @@ class Expectation(Struct, frozen=True):
     theory: float = math.nan
 
     @classmethod
-    def of(
+    def for_part(
         cls, part: str, kind: str, reaches: float, expected: float, tolerance: float, *, unit: str, basis: str
     ) -> Expectation:
         """Return the answer for a part that may lose the fraction *tolerance* of what is *expected*.

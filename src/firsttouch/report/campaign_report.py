@@ -63,7 +63,7 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     system = load(campaign.system)
     records = finished_records(campaign_state)
     all_judged = campaign_findings(campaign_state, records, system)
-    verdicts = tuple(all_judged.of(host) for host in all_judged.hosts) if campaign.judged else ()
+    verdicts = tuple(all_judged.verdict(host) for host in all_judged.hosts) if campaign.judged else ()
     _write_verdicts(campaign_state, verdicts)
     text = overview(campaign_state)
     if verdicts:

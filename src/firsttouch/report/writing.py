@@ -181,7 +181,7 @@ def _of_few(
     verdicts, alone, common_losses = [], [], {}
     fleets = _judged(samples, described, gathered)
     for fleet in fleets:
-        verdicts_of = [fleet.of(host) for host in fleet.hosts]
+        verdicts_of = [fleet.verdict(host) for host in fleet.hosts]
         if described is not None and fleet.system.name == described.name:
             verdicts += verdicts_of
             common_losses[described.name] = fleet.common_loss
@@ -229,7 +229,7 @@ def _details(
         name = quote(host, safe="").replace(".", "%2E") if host.startswith(".") else quote(host, safe="")
         folder = out / "hosts" / name
         folder.mkdir(parents=True)
-        verdicts = [fleet.of(host) for fleet in fleets if host in fleet.number]
+        verdicts = [fleet.verdict(host) for fleet in fleets if host in fleet.number]
         report_pages.build(
             of_host,
             folder,

@@ -171,7 +171,7 @@ def build(
         systems = [
             _System(
                 of_system,
-                [fleet.of(host) for host in of_system.hosts[:MOST_DETAILED] if of_system.words[host]],
+                [fleet.verdict(host) for host in of_system.hosts[:MOST_DETAILED] if of_system.words[host]],
                 history.fleet_timeline(histories.get(fleet.system.name, ())),
                 configuration.host_drift(configurations, fleet),
             )
