@@ -66,10 +66,14 @@ def lacking_package(module: str) -> Missing:
     if module not in REPORT:
         return Missing(f"the Python package {module} is not installed: `make setup` installs it")
     import importlib.metadata  # noqa: PLC0415 - only after an error
+    import importlib.util  # noqa: PLC0415
 
     listed = (line.partition(";") for line in importlib.metadata.requires("firsttouch") or ())
     packages = [name.strip() for name, _, condition in listed if "report" in condition]
-    command = shlex.join([sys.executable, "-m", "pip", "install", *packages])
+    # An environment of uv has no pip.
+    has_pip = importlib.util.find_spec("pip") is not None
+    pip = [sys.executable, "-m", "pip", "install"] if has_pip else ["uv", "pip", "install", "-p", sys.executable]
+    command = shlex.join([*pip, *packages])
     return Missing(f"the Python package {module} is not installed; the extra 'report' has it: {command}")
 
 

@@ -40,7 +40,7 @@ COVERED = {
         r'pip install "\$\(echo dist/firsttouch-\*\.whl\)\[report\]" .*': (
             "test_probe_is_used_without_activating_the_environment"
         ),
-        r"(uvx --from|uv tool install) dist/firsttouch-\*\.whl .*": "test_a_command_runs_without_an_environment",
+        r"uvx --from dist/firsttouch-\*\.whl .*|uv tool .*": "test_a_command_runs_without_an_environment",
     },
     "integration/test_setup.py": {r"make setup": "test_a_second_run_does_nothing"},
     "studies/test_repeat_study.py": {

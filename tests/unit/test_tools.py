@@ -57,7 +57,7 @@ def test_a_python_package_that_is_not_there_is_named_with_what_installs_it(monke
     with pytest.raises(Missing, match=r"no_such_package .*make setup"):
         tools.require_package("re", "no_such_package")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(Missing, match=r"'report' .* -m pip install .*jinja2"):
+    with pytest.raises(Missing, match=r"'report' .*: uv pip install -p .*jinja2"):
         tools.require_report()
 
 
