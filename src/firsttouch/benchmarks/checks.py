@@ -284,8 +284,7 @@ class ReferenceRun(FirstTouchCheck):
     dataset = variable(str, value=profiles.default_dataset())
     index_cache = variable(str, value=profiles.index_cache())
     repetitions = 1
-    #: Its time, before anything is cached, is not a result: the step scaling measures the default scenario.
-    keep_files = []
+    keep_files = []  # its time, before anything is cached, is not a result: the step scaling measures it
 
     @run_after("init")
     def set_command(self) -> None:

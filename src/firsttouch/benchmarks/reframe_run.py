@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.child_process import child, follow
-from firsttouch.execution.progress import FOLLOWER, Steps, is_terminal
+from firsttouch.execution.progress import FOLLOWER, Steps
 
 #: The variable with the TMPDIR of checks if ReFrame is started with another one; "" for none.
 TMPDIR = "FIRSTTOUCH_TMPDIR"
@@ -169,7 +169,6 @@ def _follow(argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Pa
     ):
         status = follow(process, 0.1, lambda: clock.update(written.read(), steps.read()))
         clock.update(written.read() + "\n", steps.read() + "\n")
-        clock.end()
     return status
 
 
@@ -184,9 +183,8 @@ class _Clock:
         self.start = time.monotonic()
         self.steps = Steps()
         self.warnings: dict[str, dict[str, None]] = {}
-        #: The kind of the running check, and by kind the seconds of each check that passed.
+        #: The kind of the check that runs.
         self.kind = ""
-        self.passed: dict[str, list[float]] = {}
         #: Checks that have not ended; ReFrame states their number when the first one ends.
         self.left = 1
         #: The incomplete last lines of the log and of the messages.
@@ -212,16 +210,9 @@ class _Clock:
                 seconds = time.monotonic() - self.start
                 self.steps.end()
                 self.left = int(ended[3]) - int(ended[2])
-                if self.brief and ended[1] == "OK":
-                    self.passed.setdefault(self.kind, []).append(seconds)
-                elif not self.brief or ended[1] != "SKIP":  # the end of a brief run states why checks were skipped
+                # The end of a brief run states why checks were skipped.
+                if not self.brief or ended[1] not in {"OK", "SKIP"}:
                     self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
-
-    def end(self) -> None:
-        """Print a line about each kind of check, unless a terminal had the live line."""
-        for kind, seconds in sorted(self.passed.items()) if not is_terminal(sys.stderr) else ():
-            checks = f"{len(seconds)} check{'s' * (len(seconds) != 1)}"
-            self.say(f"  {kind}: {checks} [{sum(seconds):.0f} s]")
 
 
 def _troubles(cases: Iterable[Mapping[str, object]], log: str) -> list[Trouble]:

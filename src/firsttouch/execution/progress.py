@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -23,6 +24,7 @@ _COLOURS = {"pass": 32, "undecided": 90, "suspect": 33, "invalid": 35, "fail": 3
 _VERDICT = re.compile(rf"^((?:- )?verdict \S+ )({'|'.join(_COLOURS)})\b", re.MULTILINE)
 #: The width of a table in a file, and the least width of a column that is narrowed.
 _IN_FILES, _NARROWEST = 130, 8
+_fill = partial(textwrap.fill, break_long_words=False, break_on_hyphens=False, placeholder=" ...")
 #: The text of the live line ("" without one), and whether output is switched off.
 _live, _quiet = "", False
 
@@ -72,22 +74,9 @@ def columns() -> int | None:
 
 
 def wrap_text(text: str, indent: int, lines: int | None = None) -> str:
-    """Return *text* wrapped at the terminal's width without breaking words; further lines have an *indent*.
-
-    A terminal gets at most that number of *lines*; the last one ends with an ellipsis if there is more.
-    """
+    """Return *text* wrapped at the terminal's width, in at most *lines*; further lines have an *indent*."""
     width = columns()
-    if width is None:
-        return text
-    return textwrap.fill(
-        text,
-        width,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        max_lines=lines,
-        placeholder=" \N{HORIZONTAL ELLIPSIS}",
-    )
+    return _fill(text, width, subsequent_indent=" " * indent, max_lines=lines) if width else text
 
 
 def tabular(rows: Sequence[Sequence[object]], header: Sequence[str], form: str = "simple") -> str:

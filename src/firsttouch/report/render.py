@@ -101,10 +101,7 @@ class Summary(Struct, frozen=True):
     cards: Sequence[Card] = ()
 
     def table(self) -> str:
-        """Return the lines for a terminal: one per result, and below them the missing measurements.
-
-        What a line has no room for is on the page.
-        """
+        """Return the lines for a terminal: one per result, whose details are on the page, and what is missing."""
         parts, warnings = [], []
         cards = {card.key: card for card in self.cards}
         for view, results in self.hosts:

@@ -76,8 +76,7 @@ def _highest(view: HostView) -> Iterator[Result]:
     """Yield the highest bandwidth of a bank, with the lines that stores read first, as on the card."""
     cases = [(Case.from_record(r), r) for r in view.select(CHECK, "stores", "pages", "loaded_latency")]
     rates = [(traffic(c, r.value), c, r) for c, r in cases if part_of(c).name == "memory"]
-    rate, case, record = max((r for r in rates if r[0] > 0), key=lambda r: r[0], default=(0.0, None, None))
-    if record and case:
+    for rate, case, record in sorted((r for r in rates if r[0] > 0), key=lambda r: -r[0])[:1]:
         title, reads = f"{metric_title(record)}, the highest", rate > record.value
         compared = f"{case.title} {value(record)}, and the lines that its stores read first (write-allocate)"
         of_record = Result(title, record, case.title)

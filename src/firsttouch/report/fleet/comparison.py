@@ -232,15 +232,13 @@ class Compared(Struct, frozen=True):
             f"{metric}: {what}, {size}{f' ({seen})' if seen else ''}"
             for metric, what, size, seen in self.short.texts
         ]
-        changes = self.of_note.first(_SHORT, _WHERE) if self.of_note.rows else [Paragraph("Nothing.")]
-        return self._document([*([Listing(short)] if short else []), *changes], _SHORT, _WHERE)
+        of_note = self.of_note.first(_SHORT, _WHERE) if self.of_note.rows else []
+        return self._document([Listing(short), *of_note], _SHORT, _WHERE)
 
     def _document(self, changes: Sequence[Block], rows: int, where: str, foot: Sequence[Block] = ()) -> Document:
         """Return a document of *changes* and the first *rows* of the other tables, if they have any."""
-        lead = [
-            Paragraph([Span(self.document["line"], "b")]),
-            Paragraph(when_made(self.document["generated"]), "small"),
-        ]
+        line = Paragraph([Span(self.document["line"], "b")])
+        lead = [line, Paragraph(when_made(self.document["generated"]), "small")]
         others = (
             ("Hosts that changed unlike the others", self.hosts, "hosts"),
             ("What only one of them has", self.lost, "missing"),

@@ -370,15 +370,14 @@ class _Shown(Struct, frozen=True):
 
     def page(self, of_fleet: Card, pages_of: Mapping[str, str]) -> Document:
         """Return the page."""
-        nothing = Paragraph("Nothing: every host has every metric that others were judged by.", "good")
-        rows = self.missing.rows
+        missing = self.missing.table.first(_ROWS, _WHERE)
         return Document(
             self.document["title"],
             [Paragraph(when_made(self.document["generated"]), "small")],
             [
                 of_fleet,
                 *(system.section(number, pages_of) for number, system in enumerate(self.systems, start=1)),
-                Section(_MISSING, self.missing.table.first(_ROWS, _WHERE) if rows else [nothing], "missing"),
+                *([Section(_MISSING, missing, "missing")] if self.missing.rows else []),
                 *guidelines.sections(self.guided),
             ],
             pages.foot(FILES),
@@ -386,13 +385,12 @@ class _Shown(Struct, frozen=True):
 
     def ticket(self) -> Document:
         """Return the ticket."""
-        rows = self.missing.rows
-        missing = self.missing.table.first(_LISTED, _WHERE) if rows else [Paragraph("Nothing.")]
+        missing = self.missing.table.first(_LISTED, _WHERE)
         return Document(
             self.document["title"],
             [Paragraph(self.document["line"]), Paragraph(when_made(self.document["generated"]))],
             [
-                Section(_MISSING, missing),
+                *([Section(_MISSING, missing)] if self.missing.rows else []),
                 *guidelines.short_sections(self.guided),
                 *(system.short_section() for system in self.systems),
             ],
