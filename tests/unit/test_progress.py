@@ -56,8 +56,8 @@ def shown(text):
 
 def test_a_terminal_has_one_live_line_and_keeps_the_messages():
     text = on_terminal(NO_COLOR="1")
-    assert "1/2 first" in text
-    assert "2/2 second, about 0 s left" in text
+    assert "1/2: first" in text
+    assert "2/2, about 0 s left: second" in text
     assert shown(text) == [
         "a message",
         "  first: done [1/2, about 0 s left]",
