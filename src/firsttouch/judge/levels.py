@@ -65,11 +65,7 @@ class Sessions(Struct, frozen=True, dict=True):
         numbers = table.sessions_of_rows
         size = int(numbers.max(initial=0)) + 1
         host, time = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64)
-        for case in range(len(table.cases)):
-            groups = table.groups(case)
-            rows = table.rows_of(groups)
-            host[numbers[rows]] = np.repeat(table.host[groups], table.counts[groups])
-            time[numbers[rows]] = table.time[rows]
+        host[numbers], time[numbers] = np.repeat(table.host, table.counts), table.time
         number = np.flatnonzero(host >= 0)
         host, time = host[number], time[number]
         begins = np.searchsorted(host, np.arange(len(table.hosts)))
@@ -211,11 +207,9 @@ def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
 def middles(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the median of each column without NaN; for few rows it takes a fifth of numpy.nanmedian's time."""
     ordered = np.sort(rows, axis=0)  # NaN is sorted last
-    counts = np.count_nonzero(np.isfinite(rows), axis=0)
-    places = np.arange(rows.shape[1])
-    low, high = np.maximum(counts - 1, 0) // 2, counts // 2
-    high = np.minimum(high, np.maximum(counts - 1, 0))
-    result: NDArray[np.float32] = (ordered[low, places] + ordered[high, places]) / 2
+    last = np.maximum(np.count_nonzero(np.isfinite(rows), axis=0) - 1, 0)
+    low, high = (ordered[place, np.arange(rows.shape[1])] for place in (last // 2, (last + 1) // 2))
+    result: NDArray[np.float32] = (low + high) / 2
     return result
 
 

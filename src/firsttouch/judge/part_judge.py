@@ -456,8 +456,9 @@ def _explain(judged: Sequence[Judged]) -> None:
     together are named only if no single one is.
     """
     for effect, cause in itertools.product(judged, judged):
-        bad = (cause.words >= SUSPECT) & (effect.words > PASS)
-        for host in np.flatnonzero(bad).tolist() if _may_explain(cause.series, effect.series) else ():
+        if not _may_explain(cause.series, effect.series):
+            continue
+        for host in np.flatnonzero((cause.words >= SUSPECT) & (effect.words > PASS)).tolist():
             loss, _ = effect.answer(host)
             if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
                 effect.words[host] = PASS

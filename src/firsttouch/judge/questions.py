@@ -241,31 +241,30 @@ def compared_with_itself(  # noqa: PLR0917
     least = max(LEAST_LOSS, step)
     fail, unusual, sight = limits(deviation, timeline.freedom[places], tests, least)
     fail, sight = (np.maximum(bounds, LEAST_OWN_LOSS) for bounds in (fail, sight))
-    of_windows: dict[tuple[int, ...], Floats] = {}
-    for host in places[own - common[places] > unusual].tolist() if fleet else ():
-        window = _window(timeline, sessions, host)
-        if window not in of_windows:
-            of_windows[window] = _changes_since(window, sessions, loss)
-        others = np.delete(of_windows[window], host)
-        others = others[np.isfinite(others)]
-        if len(others) >= FEWEST_HOSTS - 1:
-            common[host] = max(common[host], float(np.median(others)))
+    lossy = places[own - common[places] > unusual] if fleet else places[:0]
+    # When the best period of a host began and ended, and its newest one began, in half intervals: hosts that were
+    # measured at about the same times have the same window.
+    times = sessions.time[np.array([of[lossy] for of in (timeline.best_begin, timeline.best_end, timeline.begin)])]
+    windows, numbers = np.unique(np.rint(times / (sessions.interval / 2)), axis=1, return_inverse=True)
+    for number, window in enumerate(windows.T.tolist()):
+        hosts = lossy[numbers == number]
+        common[hosts] = np.fmax(common[hosts], _medians_of_others(_changes_since(window, sessions, loss), hosts))
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
     return answer
 
 
-def _window(timeline: Stretches, sessions: Sessions, host: int) -> tuple[int, ...]:
-    """Return, in half intervals, when a *host*'s best period began and ended, and when its newest one began.
+def _medians_of_others(changes: Floats, hosts: Ints) -> Floats:
+    """Return the median change of all hosts but each of *hosts* (NaN: too few others)."""
+    ordered = np.append(np.sort(changes), np.nan)  # NaN is sorted last
+    others = np.count_nonzero(np.isfinite(changes)) - np.isfinite(changes[hosts])
+    # Without a value, those after its place move up.
+    place = np.searchsorted(ordered, changes[hosts])
+    low, high = (ordered[middle + (middle >= place)] for middle in ((others - 1) // 2, others // 2))
+    return np.where(others >= FEWEST_HOSTS - 1, (low + high) / 2, np.nan)
 
-    Hosts that were measured at about the same times have the same window.
-    """
-    times = sessions.time[[timeline.best_begin[host], timeline.best_end[host], timeline.begin[host]]]
-    window: list[int] = np.rint(times / (sessions.interval / 2)).astype(np.int64).tolist()
-    return tuple(window)
 
-
-def _changes_since(window: tuple[int, ...], sessions: Sessions, loss: Floats) -> Floats:
+def _changes_since(window: Sequence[float], sessions: Sessions, loss: Floats) -> Floats:
     """Return the loss of each host from the best period of a *window* to its newest one (NaN: unknown)."""
     halves, usable = sessions.time / (sessions.interval / 2), np.isfinite(loss)
     begin, end, now = window
