@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from firsttouch.records.cases import Case, identifiers, in_order, with_distinct_names
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.groups import Bools, Floats, Ints, group_sums
-from firsttouch.records.schema import BUSY, GAP, Record, is_emulated, to_frame
+from firsttouch.records.schema import BUSY, GAP, Record, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -113,11 +113,6 @@ class SamplesTable(Struct, frozen=True, dict=True):
         if self.busy_pus is None:
             return np.zeros(rows.stop - rows.start, dtype=np.bool_)
         return self.busy_pus[rows] >= BUSY
-
-    @cached_property
-    def names(self) -> NDArray[np.object_]:
-        """The names of the hosts, by number."""
-        return np.array(self.hosts, dtype=object)
 
     @cached_property
     def begins(self) -> Ints:
@@ -239,8 +234,7 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
     tables: list[tuple[pl.DataFrame, ...]] = []
     for frame in itertools.chain([to_frame(())], frames):
         chosen = frame.select(READ) if system is None else frame.select(READ).filter(system=system)
-        chosen = chosen.with_columns(pl.col("time").dt.epoch("ms"))
-        tables.append((_judged_rows(chosen, numbers), _states(chosen), _spans(chosen), _parts(chosen)))
+        tables.append(_parted(chosen.with_columns(pl.col("time").dt.epoch("ms")), numbers))
     rows, states, spans, configured = (pl.concat(parts) for parts in zip(*tables, strict=True))
     tables.clear()
     hosts, host = _numbered(rows["host"])
@@ -277,21 +271,56 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
     )
 
 
-def _judged_rows(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> pl.DataFrame:
-    """Return the repetitions of metrics that are judged; *numbers* get one for each text that names a case."""
+def _parted(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> tuple[pl.DataFrame, ...]:
+    """Return the repetitions of judged metrics, and the states, spans and parts of hosts.
+
+    *numbers* get one for each text that names a case. Whatever follows from few texts is found out once for each.
+    """
     import polars as pl  # noqa: PLC0415 - a large import
 
+    kind, firsts = _kinds(texts := frame.select(*_NAMING, "software"))
+    namings, judged, explains = np.zeros((3, len(firsts)), dtype=np.int32)
+    for number, (*naming, software) in enumerate(texts[firsts].iter_rows()):
+        _, name, metric, unit, better, _ = naming
+        check = checks().get(name)
+        is_data = check is not None and (metric in check.data or not check.metrics)
+        namings[number] = -1 if is_data else numbers.setdefault(tuple(naming), len(numbers))
+        judged[number] = '"emulator":' not in software or counts_if_emulated(name, unit)
+        explains[number] = (is_data and better == "neither") or name in {"topology", "cores", "configuration"}
     valid = pl.col("status") == "valid"
-    rows = frame.filter(~_is_data())
-    namings = rows.select(_NAMING).unique(maintain_order=True)
-    of_namings = [numbers.setdefault(naming, len(numbers)) for naming in namings.iter_rows()]
-    namings = namings.with_columns(pl.Series("naming", of_namings, dtype=pl.Int32))
-    rows = rows.with_columns(judged=_counts_if_emulated() | ~is_emulated())
-    return rows.join(namings, on=_NAMING, how="left", maintain_order="left").select(
-        *("host", "time", "value", "naming", "judged"),
+    rows = frame.select(
+        *("host", "time", "value"),
+        naming=namings[kind],
+        judged=judged.astype(np.bool_)[kind],
         valid=valid,
         reason=pl.when(valid).then(pl.lit("").cast(pl.Categorical)).otherwise("reason"),
     )
+    others = frame.filter(explains.astype(np.bool_)[kind])
+    return rows.filter(pl.col("naming") >= 0), _states(others), _spans(frame), _parts(others)
+
+
+def _kinds(texts: pl.DataFrame) -> tuple[NDArray[np.integer], Ints]:
+    """Return a number for each row, the same for equal rows, and the first row of each number."""
+    # There are few different rows: counting the codes of their texts takes less time than hashing.
+    kind: NDArray[np.integer] = np.zeros(len(texts), dtype=np.int64)
+    count = min(len(texts), 1)
+    for column in texts:
+        codes = column.to_physical().to_numpy()
+        if len(codes) and (codes != codes[0]).any():
+            codes = _dense(codes)[0]
+            kind, count = _dense(kind * (int(codes.max()) + 1) + codes)
+    firsts = np.zeros(count, dtype=np.int64)
+    firsts[kind[::-1]] = np.arange(len(kind))[::-1]
+    return kind, firsts
+
+
+def _dense(codes: NDArray[np.integer]) -> tuple[NDArray[np.integer], int]:
+    """Return the numbers of some codes among those that are there, and how many these are."""
+    if codes.max() >= 1 << 22:  # too many to be counted
+        present, numbers = np.unique(codes, return_inverse=True)
+        return numbers, len(present)
+    places = np.cumsum(np.bincount(codes) > 0)
+    return (places - 1)[codes], int(places[-1])
 
 
 def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[list[Case], dict[str, NDArray[Any]]]:
@@ -330,30 +359,33 @@ def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
     """Return the texts of a column in alphabetical order, and the column with their numbers."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    present = texts.unique()
-    ordered = sorted(present)
-    place = {text: number for number, text in enumerate(ordered)}
-    codes = present.to_physical().to_numpy()
-    numbers = np.zeros(codes.max(initial=0) + 1, dtype=np.int32)
-    numbers[codes] = [place[text] for text in present]
-    return ordered, pl.Series(texts.name, numbers[texts.to_physical().to_numpy()])
+    ordered = sorted(texts.unique())
+    return ordered, texts.cast(pl.Enum(ordered)).to_physical().cast(pl.Int32)
 
 
 def _spans(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the hours with records of each host: consecutive ones make sessions."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    hours = frame.group_by("system", "host", pl.col("time").floordiv(GAP).alias("hour"))
-    return hours.agg(time=pl.col("time").min(), end=pl.col("time").max()).drop("hour")
+    frame = frame.select("system", "host", "time", hour=pl.col("time").floordiv(GAP))
+    # Rows of a host are next to each other, and grouping takes longer.
+    is_first = pl.any_horizontal(
+        pl.col(name).ne_missing(pl.col(name).shift()) for name in frame.columns if name != "time"
+    )
+    begins = frame.select(is_first.arg_true()).to_series().to_numpy()
+    times = frame["time"].to_numpy()
+    least, most = (f.reduceat(times, begins) if len(times) else times for f in (np.minimum, np.maximum))
+    return frame[begins].with_columns(time=least, end=most).drop("hour")
 
 
 def _states(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the values that explain a host's speed."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    states = frame.filter((pl.col("check") == "topology") | (_is_data() & (pl.col("better") == "neither")))
     bank = _parameter("$.bank").fill_null("")
-    states = states.select("host", pl.col("metric").cast(pl.String), "value", "time", "system", bank=bank)
+    states = frame.filter(pl.col("check") != "cores").select(
+        "host", pl.col("metric").cast(pl.String), "value", "time", "system", bank=bank
+    )
     return pl.concat([states, _of_a_bank(frame), _losses(frame)])
 
 
@@ -375,41 +407,13 @@ def _parameter(path: str) -> pl.Expr:
     return pl.col("parameters").cast(pl.String).str.json_path_match(path)
 
 
-def _counts_if_emulated() -> pl.Expr:
-    """Return whether a row holds for an emulated host, too (see :attr:`Record.judged`)."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    counting = [name for name in checks() if counts_if_emulated(name, "1")]
-    return pl.col("check").is_in(counting) & (pl.col("unit") == "1")
-
-
-def _is_data() -> pl.Expr:
-    """Return whether a row is of a metric that is never judged."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    of_checks = [
-        (pl.col("check") == name) & pl.col("metric").is_in(list(check.data))
-        for name, check in checks().items()
-        if check.data
-    ]
-    without_metrics = [name for name, check in checks().items() if not check.metrics]
-    return pl.any_horizontal(pl.col("check").is_in(without_metrics), *of_checks)
-
-
 def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be equal."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     packages, banks = (_parameter(f"$.{name}").cast(pl.Float64, strict=False) for name in ("packages", "banks"))
     of_packages = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
-    return of_packages.select(
-        "host",
-        metric=pl.lit(BANK_BANDWIDTH),
-        value=pl.col("value") * packages / banks,
-        time="time",
-        system="system",
-        bank=pl.lit(""),
-    ).drop_nulls()
+    return _stated(of_packages, pl.lit(BANK_BANDWIDTH), pl.col("value") * packages / banks)
 
 
 def loss_state(pu: object, chain: object) -> str:
@@ -423,14 +427,16 @@ def _losses(frame: pl.DataFrame) -> pl.DataFrame:
 
     pu, chain, loss = (_parameter(f"$.{name}") for name in ("pu", "chain", "loss"))
     slow = frame.filter(check="cores", metric="slow_cores", status="valid")
-    return slow.select(
-        "host",
-        metric=pl.format(loss_state("{}", "{}"), pu, chain.fill_null("registers")),
-        value=loss.cast(pl.Float64, strict=False),
-        time="time",
-        system="system",
-        bank=pl.lit(""),
-    ).drop_nulls()
+    name = pl.format(loss_state("{}", "{}"), pu, chain.fill_null("registers"))
+    return _stated(slow, name, loss.cast(pl.Float64, strict=False))
+
+
+def _stated(frame: pl.DataFrame, metric: pl.Expr, value: pl.Expr) -> pl.DataFrame:
+    """Return states of hosts that rows of other metrics state."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    states = frame.select("host", metric=metric, value=value, time="time", system="system", bank=pl.lit(""))
+    return states.drop_nulls()
 
 
 def _cases_of(namings: Iterable[tuple[str, ...]]) -> tuple[list[Case], list[int]]:

@@ -439,13 +439,6 @@ def columns() -> dict[str, pl.DataType]:
     return {**types, "samples": pl.List(pl.Float64()), "time": pl.Datetime("us", "UTC"), "value": pl.Float64()}
 
 
-def is_emulated() -> pl.Expr:
-    """Return whether a row of a table is of an emulated host (see :attr:`Record.judged`)."""
-    import polars as pl  # noqa: PLC0415 - see columns
-
-    return pl.col("software").cast(pl.String).str.contains('"emulator":', literal=True)
-
-
 def is_of_aligner() -> pl.Expr:
     """Return whether a row of a table is of a check that runs aligners."""
     import polars as pl  # noqa: PLC0415 - see columns

@@ -26,6 +26,7 @@ from operator import or_
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
@@ -331,9 +332,10 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
             lines.update(dict.fromkeys(filter(_may_hold_records, readable)))
             if any(map(NAME.fullmatch, names)):
                 sessions.update(dict.fromkeys(files_of(folder, rights, on_unread)))
-    for folder in {f.parent for f in sessions if not _is_utf8(f)}:
+    is_utf8 = {f: str(f).encode(errors="replace") == os.fsencode(f) for f in sessions}
+    for folder in {f.parent for f in sessions if not is_utf8[f]}:
         on_unread(Unread(BadInput("a store whose path is not UTF-8 cannot be read: rename it", file=folder)))
-    return Sources([f for f in sessions if _is_utf8(f)], list(lines), list(campaigns), piped)
+    return Sources([f for f in sessions if is_utf8[f]], list(lines), list(campaigns), piped)
 
 
 def _may_hold_records(file: Path) -> bool:
@@ -369,14 +371,6 @@ def _walk(
         yield Path(folder), below, names
 
 
-def _is_utf8(path: Path) -> bool:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def batches(
     sources: Sources,
     columns: Sequence[str],
@@ -398,8 +392,19 @@ def batches(
     reader = _Reader(VALUES, read, judge, on_unread, where)
     for files, of_files in _once(sessions, since):
         for rows in reader.good([*map(values_of, files)]):
-            joined = rows.join(of_files, on="session", maintain_order="left")
+            joined = _joined(rows, of_files)
             yield joined.select(_RESTORED.get(name, pl.col(name)) for name in columns)
+
+
+def _joined(rows: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of *sessions* with their columns. Finding each by its code takes less time than hashing."""
+    codes, of_rows = (table["session"].to_physical().to_numpy() for table in (sessions, rows))
+    places = np.full(max(codes.max(initial=0), of_rows.max(initial=0)) + 1, -1)
+    places[codes] = np.arange(len(codes))
+    place = places[of_rows]
+    if not (is_there := place >= 0).all():
+        rows, place = rows.filter(is_there), place[is_there]
+    return rows.hstack(sessions.drop("session")[place])
 
 
 #: The columns of values that are read to check them and to join them with their sessions.
@@ -434,13 +439,6 @@ def _sessions(files: Sequence[Path], columns: Iterable[str], judge: _Judge, on_u
     return table.join(owners, on="file").with_columns(size=pl.len().over("file"))
 
 
-def _first_of_each(sessions: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Return *sessions*, each in one file only: that with the most sessions."""
-    return sessions.sort("size", "file", descending=[True, False]).unique(
-        [*key, "session"], keep="first", maintain_order=True
-    )
-
-
 def _once(
     sessions: pl.DataFrame, since: datetime.datetime | None = None
 ) -> Iterator[tuple[list[Path], pl.DataFrame]]:
@@ -448,7 +446,10 @@ def _once(
 
     Records of another user never replace any: sessions that seem to be equal are of two owners, or are equal.
     """
-    first = _first_of_each(sessions, "owner").with_columns(is_whole=pl.len().over("file") == pl.col("size"))
+    # A session is read from the file with the most sessions.
+    by_size = sessions.sort("size", "file", descending=[True, False])
+    first = by_size.unique(["owner", "session"], keep="first", maintain_order=True)
+    first = first.with_columns(is_whole=pl.len().over("file") == pl.col("size"))
     if since is not None:
         first = first.filter(pl.col("end") >= since)
     for _, of_owner in first.group_by("owner", maintain_order=True):
@@ -538,23 +539,11 @@ def _rows_in(file: Path) -> int:
     return int(count)
 
 
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
-
-
 def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield lists of files to read at once: many small ones, or a large one."""
-    together: list[Path] = []
-    size = 0
-    for file in files:
-        here = _size(file)
-        if together and size + here > _BYTES:
-            yield together
-            together, size = [], 0
-        together.append(file)
-        size += here
-    if together:
-        yield together
+    sizes = itertools.accumulate(file.stat().st_size if file.exists() else 0 for file in files)
+    for _, together in itertools.groupby(zip(files, sizes, strict=True), lambda pair: pair[1] // _BYTES):
+        yield [file for file, _ in together]
 
 
 class _Judge:
