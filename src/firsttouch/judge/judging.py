@@ -449,7 +449,7 @@ def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
     for judged in fleet.series:
         if judged.groups is not None:
             sides = (np.isfinite(judged.level) & ~judged.groups.worse, judged.groups.worse)
-            better, worse = (tuple(sorted(samples.names[side], key=natural)) for side in sides)
+            better, worse = (tuple(sorted(np.array(samples.hosts)[side].tolist(), key=natural)) for side in sides)
             pair = (worse, better) if (worse, better) in pairs else (better, worse)
             pairs.setdefault(pair, []).append((as_fraction(judged.groups.apart), judged.series.title))
     return [

@@ -247,7 +247,7 @@ def compared_with_itself(  # noqa: PLR0917
     times = sessions.time[np.array([of[lossy] for of in (timeline.best_begin, timeline.best_end, timeline.begin)])]
     windows, numbers = np.unique(np.rint(times / (sessions.interval / 2)), axis=1, return_inverse=True)
     for number, window in enumerate(windows.T.tolist()):
-        hosts = lossy[numbers == number]
+        hosts = lossy[numbers.ravel() == number]
         common[hosts] = np.fmax(common[hosts], _medians_of_others(_changes_since(window, sessions, loss), hosts))
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
