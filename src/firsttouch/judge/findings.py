@@ -31,8 +31,6 @@ from firsttouch.judge.verdict import (
     HostSummary,
     HostVerdict,
     PartFinding,
-    Word,
-    compared,
     natural,
 )
 from firsttouch.records.cases import Case
@@ -59,18 +57,6 @@ _DAY = 86_400_000
 _ABSENT, _OVERDUE = "other hosts were judged by it", "last measured on {}, other hosts still are"
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
-
-
-# ----------------------------------------------------------------------
-# Sentences
-
-
-def _reason(value: float, repetitions: int, reference: Reference, whose: str, word: Word) -> str:
-    """Return the reason of a verdict; *whose* value is expected."""
-    parts = [compared(value, repetitions, reference, whose)]
-    if word == "suspect" and reference.line:
-        parts.append("better than it can be: a wrong measurement or reference")
-    return ", ".join(parts)
 
 
 # ----------------------------------------------------------------------
@@ -505,7 +491,8 @@ class Findings(Struct, frozen=True, dict=True):
             case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(group, group + 1)
             rows = samples.rows_of(of_group)
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
-            reference = self.decider(group)
+            reference, why = self.decider(group), ""
+            whose = "the fleet" if by == FLEET else f"the reference of {self.system.name}"
             if word == "invalid":
                 values, why = (), _invalid(samples, of_group)
             elif reference is None:
@@ -515,10 +502,7 @@ class Findings(Struct, frozen=True, dict=True):
                 why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
             elif limit := event_limits.limit_of(case):
                 why = event_limits.reason(values, limit)
-            else:
-                whose = "the fleet" if by == FLEET else f"the reference of {self.system.name}"
-                why = _reason(value, len(values), reference, whose, word)
-            yield Finding(case, values, reference, word, why, value if values else None)
+            yield Finding(case, values, reference, word, why, value if values else None, whose)
 
 
 def _invalid(samples: SamplesTable, group: slice) -> str:

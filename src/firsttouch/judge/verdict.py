@@ -205,18 +205,28 @@ def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
 
 
 class Finding(Struct, frozen=True):
-    """The verdict of one *case* of one host, and *why*.
+    """The verdict of one *case* of one host.
 
     *values* are the repetitions that are used, oldest first, and *value* is their median, in the unit of the
-    case.
+    case. The *reason* is "" if it is the distance from the *reference*, which is the value of *whose*.
     """
 
     case: Case
     values: tuple[float, ...]
     reference: Reference | None
     verdict: Word
-    why: str
+    reason: str
     value: float | None = None
+    whose: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reason of the verdict as text."""
+        if self.reason or self.value is None or self.reference is None:
+            return self.reason
+        text = _distance(self.value, len(self.values), self.reference, self.whose)
+        is_too_good = self.verdict == "suspect" and bool(self.reference.line)
+        return f"{text}, better than it can be: a wrong measurement or reference" if is_too_good else text
 
     @property
     def loss(self) -> float:
@@ -455,7 +465,7 @@ def worse(change: Change, better: str) -> Change:
     return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
-def compared(value: float, repetitions: int, reference: Reference, whose: str) -> str:
+def _distance(value: float, repetitions: int, reference: Reference, whose: str) -> str:
     """Return a value with its expectation: ``23.3 GB/s, 24.8 % below the fleet (31.1), 6 repetitions``."""
     if reference.value:
         change = value / reference.value - 1
