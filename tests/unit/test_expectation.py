@@ -180,6 +180,17 @@ def test_equal_banks_are_compared_with_each_other(rates, low):
     assert [part.part for part in host.parts] == ([low] if low else [])
 
 
+def test_a_fleet_of_low_hosts_is_one_line():
+    records = [replace(r, host=f"n{n}") for n in range(5) for r in (MODULES_8, theory(204.8), reads(113 + n / 10))]
+    findings = judged(
+        samples_table.of_records(records, "s"), Undescribed("s"), configurations=lambda: latest(records)
+    )
+    assert {findings.verdict(host).verdict for host in findings.hosts} == {"suspect"}
+    assert [note.partition(":")[0] for note in findings.notes()] == [
+        "5 of 5 hosts are low in memory of bank 0, bandwidth"
+    ]
+
+
 def test_what_is_missing_comes_before_what_is_as_expected():
     samples = samples_table.of_records([MODULES_8, theory(204.8), reads(150)], "s")
     host = judged(samples, Undescribed("s"), missing={"n1": ["latency: it hung"]}).verdict("n1")

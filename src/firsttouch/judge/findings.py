@@ -7,7 +7,9 @@ verdict with its evidence. Sentences are composed only for the requested hosts (
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
-from firsttouch.judge.constants import STABLE_SESSIONS
+from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
@@ -409,8 +411,13 @@ class Findings(Struct, frozen=True, dict=True):
         )
 
     def notes(self) -> list[str]:
-        """Return the lines about the fleet: updates, losses that hosts share, and two groups of hosts."""
+        """Return the lines about the fleet: updates, losses and low parts that hosts share, and two groups."""
         shared = [self.common_loss.text] if self.common_loss else []
+        low = [{f"{e.part}, {e.kind}" for e in of if e.answer == "low"} for of in self.expected.values()]
+        (part, count), *_ = Counter(itertools.chain.from_iterable(low)).most_common(1) or [("", 0)]
+        if count >= FEWEST_HOSTS and 2 * count > len(self.samples.hosts):
+            hosts = f"{count} of {len(self.samples.hosts)} hosts"
+            shared.append(f"{hosts} are low in {part}: a fault that they share, or a setting of their firmware")
         return [*self.updates, *shared, *(two.text for two in self.divided)]
 
     def groups(self, host: str) -> NDArray[np.intp]:
