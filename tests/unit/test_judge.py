@@ -461,6 +461,15 @@ class TestOwnLevel:
         assert (intermittent.verdict, words(of_hosts)) == ("suspect", {"pass"})
         assert f"intermittent: bad in {len(bad)} of {sessions} sessions" in intermittent.line()
 
+    @pytest.mark.parametrize(("begin", "end", "word"), [(10, 14, "fail"), (12, 14, "fail"), (4, 8, "pass")])
+    def test_a_single_metric_is_judged_by_its_present_sessions(self, begin, end, word):
+        def fault(host, session, part, metric):
+            is_there = host == 0 and begin <= session < end and metric == "triad_bandwidth"
+            return 0.25 * (is_there and part == ("memory", 1))
+
+        of_hosts = verdicts(weeks(14, fault, seed=4))
+        assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
+
     def test_a_metric_that_is_measured_no_more_is_missing(self):
         late = [r for r in weeks(9) if r.host != "n0" or r.metric != "triad_bandwidth" or r.time < time_of(2)]
         verdict = verdicts(late)["n0"]

@@ -45,7 +45,7 @@ from firsttouch.judge.verdict import ORDER, SUSPECTED, Divided, HostVerdict, Par
 from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
-from firsttouch.records.groups import Bools, Floats, group_medians, group_sums
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
@@ -220,7 +220,7 @@ class _Judging:
         excess, errors = (np.full(fleet.case_levels.shape, np.nan) for _ in range(2))
         for place, number in enumerate(fleet.cases.tolist()):
             judged = fleet.series_of[number]
-            self._count_now(number, judged)
+            self._count_now(number, judged, fleet.case_begins[place])
             self._case_by_fleet(number, place, judged)
             self._case_by_reference(number, place, excess, errors)
             self._drop_invalid(number)
@@ -232,14 +232,14 @@ class _Judging:
         findings.divided.extend(_divided(fleet, self._samples))
         findings.updates.extend(change.text() for change in history.updates(findings))
 
-    def _count_now(self, number: int, judged: Judged) -> None:
+    def _count_now(self, number: int, judged: Judged, begins_of: Ints) -> None:
         """Mark the repetitions to use: those since the last change, and only undisturbed ones if there are any."""
         samples = self._samples
         groups = samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         begins, ends = np.cumsum(counts) - counts, np.cumsum(counts) - 1
         session = samples.sessions_of_rows[rows]
-        since = judged.begin[np.repeat(samples.host[groups], counts)]
+        since = np.maximum(judged.begin, begins_of)[np.repeat(samples.host[groups], counts)]
         usable = samples.valid[rows] & (samples.value[rows] > 0)
         now = usable & (np.searchsorted(self._fleet.sessions.number, session) >= since)
         if samples.busy_pus is not None:

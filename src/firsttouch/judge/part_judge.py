@@ -139,6 +139,10 @@ class Fleet(Struct, frozen=True, dict=True):
     centres: Floats
     noise: Floats
     repetitions: NDArray[np.float64]
+    #: The first session of each case on each host without a change since then, and the variance that chance adds
+    #: to its level.
+    case_begins: NDArray[np.int64]
+    case_variances: NDArray[np.float64]
     alone: NDArray[np.uint8]
     alone_limits: Floats
 
@@ -153,14 +157,14 @@ class Fleet(Struct, frozen=True, dict=True):
         """How many places each series of single parts has, by its pattern."""
         return Counter(judged.series.pattern for judged in self.series if judged.series.part.place)
 
-    def are_bad(self, place: int, host: int, loss: float) -> bool:
-        """Return whether nearly all repetitions of a case that count lose more than *loss*, and not just one."""
+    def are_bad(self, place: int, host: int, loss: float, begin: int) -> bool:
+        """Return whether nearly all repetitions of a case since session *begin* lose more than *loss*."""
         number = int(self.cases[place])
-        judged, group = self.series_of[number], self.table.group(number, host)
+        group = self.table.group(number, host)
         rows = self.table.rows_of(slice(group, group + 1))
-        values = self.table.value[rows]
-        count = max(int(judged.sessions[host] * np.nan_to_num(judged.repetitions[host], nan=1.0)), 1)
-        values = values[self.table.valid[rows] & self.table.judged[rows] & (values > 0)][-count:]
+        values, session = self.table.value[rows], self.table.sessions_of_rows[rows]
+        is_used = self.table.valid[rows] & self.table.judged[rows] & (session >= self.sessions.number[begin])
+        values = values[is_used & (values > 0)]
         losses = self.table.cases[number].loss_sign * np.log(values) - self.centres[place]
         return len(losses) > 1 and bool((losses > loss).mean() >= 0.75)
 
@@ -171,7 +175,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     numbers = np.array(sorted(cases), dtype=np.int64)
     all_series = series({number: table.cases[number] for number in cases})
     tests = max(1, len(all_series))
-    case_levels, counts = (np.full((len(numbers), sessions.hosts), np.nan) for _ in range(2))
+    case_levels, counts, variances = (np.full((len(numbers), sessions.hosts), np.nan) for _ in range(3))
+    case_begins = np.full(case_levels.shape, -1, dtype=np.int64)
     centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
     by_name: dict[tuple[str, str], dict[Series, Prepared]] = {}
     for part in (s for s in all_series if not s.is_together):
@@ -179,7 +184,10 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         prepared = _prepare(levels.series_losses(of_cases, sessions), sessions, tests, fleet=fleet)
         places = np.searchsorted(numbers, part.cases).tolist()
         for place, row, case in zip(places, prepared.losses.cases, of_cases, strict=True):
-            case_levels[place] = levels.mean_of_hosts(row, prepared.counted, sessions)
+            is_present, variances[place] = _present(row, prepared, sessions)
+            case_levels[place] = levels.mean_of_hosts(row, is_present, sessions)
+            present = np.flatnonzero(is_present)[::-1]
+            case_begins[place, sessions.host[present]] = present
             counts[place, sessions.host[case.session]] = case.count
             noise[place] = case.noise
             centres[place] = float(case.loss[0] - row[case.session[0]]) if len(case.loss) else math.nan
@@ -206,6 +214,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         usual = np.nanmedian(case_levels, axis=1) if len(numbers) else np.zeros(0)
     result = Fleet(
         *(table, sessions, judged, numbers, case_levels - usual[:, None], centres + usual, noise, counts),
+        *(case_begins, variances),
         np.zeros(case_levels.shape, dtype=np.uint8),
         np.full(len(numbers), np.inf),
     )
@@ -250,6 +259,18 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     counted[newest[awaiting]] = False
     updates += [latest] if fleet and latest else []
     return Prepared(losses, timeline, noise, least, counted, newest, awaiting, sudden, changes, updates)
+
+
+def _present(row: NDArray[np.float32], prepared: Prepared, sessions: Sessions) -> tuple[Bools, Floats]:
+    """Return the sessions since the last change of a case beyond its part, and the variance of their mean."""
+    beyond = np.where(prepared.counted, row - prepared.losses.loss, np.nan)
+    pooled, noise, freedom = levels.session_noise(beyond, sessions)
+    if math.isnan(pooled):
+        return prepared.counted, np.zeros(sessions.hosts)
+    freedom = max(freedom, PRIOR_FREEDOM)
+    timeline = levels.stretches(beyond, sessions, noise, freedom, BAD_SESSIONS, STABLE_SESSIONS)
+    is_present: Bools = prepared.counted & (np.arange(len(row)) >= timeline.begin[sessions.host])
+    return is_present, noise**2 / np.maximum(timeline.size, 1)
 
 
 def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
@@ -492,18 +513,27 @@ def _judge_alone(fleet: Fleet) -> None:
         prior = math.hypot(judged.spread, judged.deviation if cases == 2 else 0.0)
         weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
         spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
-        # A metric is bad by itself, too, and hosts of an update are compared part by part.
+        # A metric is bad by itself, too, and hosts of an update are compared with each other.
         losses = np.minimum(level - spread.centre, case_levels[place])
+        # A case that changed lately is known from fewer sessions.
+        variance = fleet.case_variances[place]
+        added = np.maximum(np.nan_to_num(variance) - np.nanmedian(variance[measured]), 0.0)
         for update in judged.prepared.updates:
-            losses[update.hosts] = np.nan
-        wide = np.array([spread.of_another])
+            losses[update.hosts] -= max(float(np.median(losses[update.hosts])), 0.0)
+            added[update.hosts] += update.deviation**2
+        wide, freedom = np.sqrt(spread.of_another**2 + added), np.full(len(level), spread.freedom)
         least = max(LEAST_LOSS, 1.5 * judged.prepared.losses.step)
-        (fail,), (unusual,), _ = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
-        fleet.alone_limits[place] = fail
+        fail, unusual, _ = questions.limits(wide, freedom, 2.0 * len(numbers), least)
+        fleet.alone_limits[place] = float(np.median(fail[measured]))
         with np.errstate(invalid="ignore"):
             fleet.alone[place] = np.where(losses > unusual, SUSPECT, PASS)
+            # Several hosts that changed are an update that only this metric shows.
+            begins = fleet.case_begins[place]
+            is_changed = (losses > unusual) & (begins > judged.begin)
+            is_changed &= np.count_nonzero(is_changed) >= max(UPDATED_HOSTS, UPDATED_SHARE * len(measured))
             for host in np.flatnonzero(losses > fail).tolist():
-                fleet.alone[place, host] = FAIL if fleet.are_bad(place, host, float(fail) / 2) else UNDECIDED
+                is_bad = fleet.are_bad(place, host, float(fail[host]) / 2, int(begins[host]))
+                fleet.alone[place, host] = FAIL if is_bad and not is_changed[host] else UNDECIDED
 
 
 def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
@@ -519,7 +549,7 @@ def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
             size = judged.answer(host)[1]
             of_cases, own = places[own > size / 2], np.zeros(len(places))
         lasting = [
-            fleet.are_bad(place, host, level + size / 2)
+            fleet.are_bad(place, host, level + size / 2, int(judged.begin[host]))
             for place, level in zip(of_cases.tolist(), own.tolist(), strict=False)
         ]
         is_single = judged.sessions[host] == 1 and not judged.repetitions[host] > 1
