@@ -282,7 +282,9 @@ def _apptainer(definition: Path, image: Path, arguments: dict[str, str], scratch
     """Build *image* and run its %test. Raises CannotBuild with the last lines of the build's log."""
     build_args = [f"--build-arg={key}={value}" for key, value in arguments.items()]
     log = STORE / f"{definition.stem}.log"
-    env = {**os.environ, "APPTAINER_TMPDIR": str(scratch), "APPTAINER_CACHEDIR": str(STORE / "apptainer")}
+    # The probe of this host, which FIRSTTOUCH_PROBE may name, is not in the image.
+    env = {name: value for name, value in os.environ.items() if name != "FIRSTTOUCH_PROBE"}
+    env |= {"APPTAINER_TMPDIR": str(scratch), "APPTAINER_CACHEDIR": str(STORE / "apptainer")}
     argv = ["apptainer", "build", "--fakeroot", *options, *build_args, str(image), str(definition)]
     # An interrupted Apptainer does not end the processes of its %post.
     with log.open("wb") as out, host_lock.no_process_left():

@@ -319,7 +319,7 @@ def test_output_that_is_not_sam_comes_from_one_instance(placed, index, reads, tm
     argv = ["minimap2", "-x", "sr", "-t", "2", f"{index('minimap2')}.mmi", *reads]
     assert placed("--", *argv).stdout == by_hand(*argv)
     done = placed(TWO, "--", *argv, status=2)
-    assert b"this command runs as one instance only: without -a, it does not write SAM" in done.stderr
+    assert b"this command runs as one instance only: it does not write SAM without -a" in done.stderr
     done = placed("-o", tmp_path / "out.bam", "--", *argv, status=2)
     assert b"need SAM, which the command does not write without -a: add -a" in done.stderr
 

@@ -18,9 +18,25 @@ from firsttouch.systems.definition import Undescribed
 PUS = sorted(topology.load().allowed_pus)
 
 
+#: The least speed of a PU, as a share of the others', at which the loss of an injected fault is known.
+STEADY = 0.85
+#: The options of a short run.
+SHORT = ["--seconds=0.01", "--array-bytes=128MiB"]
+
+
 def results(*options):
-    """Return the records of a short run with these options."""
-    return [*probe.run("cores", ["--seconds=0.01", "--array-bytes=128MiB", *options]).records()]
+    """Return the records of a short run with these options.
+
+    Skips the test if the PUs differ before or after it without a fault, as in a guest next to busy ones.
+    """
+    runs = [
+        [*probe.run("cores", of_run).records()]
+        for of_run in (SHORT, options if "--sustain=0.3" in options else [*SHORT, *options], SHORT)
+    ]
+    slowest = min((r.value for r in runs[0] + runs[2] if r.metric == cores.SLOWEST), default=1.0)
+    if slowest < STEADY:
+        pytest.skip(f"NOT TESTED: a PU of this host has {100 * slowest:.0f} % of the speed of the others now")
+    return runs[1]
 
 
 def test_the_clock_of_all_pus_is_one_record_and_no_pu_is_blamed():
@@ -73,7 +89,7 @@ def test_a_pu_at_half_speed_is_named_with_its_loss(pu):
 @pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
 @pytest.mark.parametrize(("after", "named"), [(0.1, [PUS[-1]]), (0.28, [])])
 def test_a_pu_that_slows_down_under_load_is_named_if_it_is_slow_in_the_last_quarter(after, named):
-    records = [*probe.run("cores", ["--sustain=0.3", f"--inject={PUS[-1]},{after}"]).records()]
+    records = results("--sustain=0.3", f"--inject={PUS[-1]},{after}")
     assert [r.parameters["pu"] for r in records if r.metric == cores.SLOW and r.value] == named
     clock = next(r for r in records if r.metric == cores.SUSTAINED)
     assert (len(clock.samples), len(clock.parameters["curve"])) == (25, 100)

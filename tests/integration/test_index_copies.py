@@ -106,7 +106,7 @@ def test_the_users_command_in_one_instance(built, reads, run_cli, tmp_path, name
 #: Aligner, what this host is made to lack, and the message.
 LACKING = [
     ("bowtie2", "room", lambda _: 4096, r".* are needed, and NUMA node 0 has 4 KiB left"),
-    ("bowtie2", "_BASES", (), r"none of the folders .* exists.*"),
+    ("bowtie2", "_BASES", (), r"a RAM store needs one of the folders .*, and none exists"),
     ("bwa-mem", "_BASES", (), r"there is no /dev/shm: .*"),
     ("bwa-mem", "_forbidden", lambda _: "node 0 is outside of the cpuset", r"node 0 is outside of the cpuset"),
 ]

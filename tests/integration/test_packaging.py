@@ -263,7 +263,7 @@ def test_what_needs_the_extra_names_it_and_the_command_that_installs_it(run_ligh
         (line,) = done.err.splitlines()
         assert re.fullmatch(
             rf"firsttouch: error: the Python package ({missing}) is not installed; the extra 'report' has it: "
-            rf"{light}/bin/python3? -m pip install .*'polars\S+' .*",
+            rf"(?:{light}/bin/python3? -m|uv) pip install .*'polars\S+' .*",
             line,
         )
     assert sorted(file.name for file in tmp_path.iterdir() if file.name != "home") == ["m.jsonl", "store"]

@@ -88,7 +88,8 @@ def test_delays_last_as_long_by_another_clock():
     by_case = results(f"--inject=1,{DELAY}", "--accesses=64")
     accesses = sum(r.parameters["accesses"] * r.repetitions for r in by_case.values() if r.metric == "latency_p50")
     assert accesses * DELAY <= time.monotonic_ns() - begin
-    assert min(record.value for record in by_case.values()) >= DELAY
+    # A percentile is the middle of its bin of the histogram, of which an octave has 64.
+    assert min(record.value for record in by_case.values()) >= DELAY * (1 - 1 / 128)
     assert by_case["none", "latency_p50"].parameters["timer_ns"] > 0
 
 

@@ -141,7 +141,7 @@ class Quarantine:
         self.file = folder / "actions.jsonl"
 
     def append(self, number):
-        Actions(self.file.parent).note("fail", f"n{number}")
+        Actions(self.file.parent).note("hold", f"n{number}")
 
     def numbers(self):
         return [int(action.host[1:]) for action in Actions(self.file.parent).lines]

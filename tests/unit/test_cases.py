@@ -98,8 +98,9 @@ def test_report_and_verdict_take_the_newest_known_theoretical_bandwidth(days, ba
     assert topology.bank_bandwidth(view) == bank
     settings = samples_table.of_records(records, "s").settings["n1"]
     assert settings.get(samples_table.BANK_BANDWIDTH) == bank
-    shown = f"{bank:.0f} GB/s" if bank else "unknown"
-    assert [r.value for r in topology.aspect(view).results if r.label == "theoretical bandwidth"] == [shown]
+    shown, label = topology.aspect(view), "theoretical bandwidth"
+    assert [r.value for r in shown.results if r.label == label] == ([f"{bank:.0f} GB/s"] if bank else [])
+    assert (label in [absent.title for absent in shown.absent]) == (bank is None)
 
 
 # ----------------------------------------------------------------------

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from factories import topologies
-from firsttouch.benchmarks import likwid, profiles
+from firsttouch.benchmarks import measure, profiles
 from firsttouch.errors import BadInput
 from firsttouch.host import emulation
 from firsttouch.host.topology import load
@@ -52,10 +52,10 @@ def test_an_unknown_aligner(monkeypatch):
 def test_every_effort_is_whole():
     for effort in profiles.efforts().values():
         assert effort.title
-        assert set(effort.kernels) <= set(likwid.KERNELS)
+        assert set(effort.kernels) <= set(measure.ARRAYS)
         assert {effort.pu_nodes, effort.banks, effort.pu_sets, effort.threads, effort.instances} <= {"all", "ends"}
         assert min(effort.repetitions, effort.point_microseconds) >= 1
-    assert profiles.efforts()["full"].kernels == tuple(likwid.KERNELS)
+    assert profiles.efforts()["full"].kernels == tuple(measure.ARRAYS)
 
 
 @pytest.mark.parametrize(("nodes", "banks"), [([0], [0, 7]), ([5], [5, 7]), (list(range(8)), [0, 7])])

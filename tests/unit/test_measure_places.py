@@ -102,7 +102,7 @@ def test_the_pu_sets_of_hosts_with_many_numa_nodes_are_few(packages, nodes, coun
     assert len(messages) == 1 + len(left_out)
     for size, text in zip(left_out, messages[1:], strict=True):
         all_sets = math.comb(packages * nodes, size)
-        assert text.startswith(f"of {all_sets:,} PU-sets of {size} NUMA nodes, {counts[size]} are measured")
+        assert text.startswith(f"of {all_sets:,} PU-sets of {size} NUMA nodes, {counts[size]} ")
     # The sets of a size are measured by runs of the probe, which measures all sets among the nodes that it gets.
     runs = list(programs.rows(host, sets, host.memory_nodes, profiles.efforts()["full"]))
     assert sum(len(members) for members, _ in runs) == len(sets)
