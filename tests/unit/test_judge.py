@@ -470,6 +470,15 @@ class TestOwnLevel:
         of_hosts = verdicts(weeks(14, fault, seed=4))
         assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
 
+    def test_a_metric_that_is_new_has_not_changed(self):
+        def fault(host, session, part, metric):
+            return 0.25 * (host < 3 and part == ("memory", 1) and metric == "triad_bandwidth")
+
+        late = [r for r in weeks(14, fault, seed=4) if r.metric != "triad_bandwidth" or r.time > time_of(11)]
+        of_hosts = verdicts(late)
+        assert {of_hosts.pop(f"n{host}").verdict for host in range(3)} == {"fail"}
+        assert words(of_hosts) == {"pass"}
+
     def test_a_metric_that_is_measured_no_more_is_missing(self):
         late = [r for r in weeks(9) if r.host != "n0" or r.metric != "triad_bandwidth" or r.time < time_of(2)]
         verdict = verdicts(late)["n0"]

@@ -147,7 +147,7 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
     level = group_medians(values, counts)
     place = np.flatnonzero(np.diff(of_host) == 0) + 1
     before, after, size = counts[place - 1], counts[place], level[place] - level[place - 1]
-    strength = np.abs(size) / (judged.prepared.noise[of_host[place]] * np.sqrt(1 / after + 1 / before))
+    strength = np.abs(size) / (timeline.noise[of_host[place]] * np.sqrt(1 / after + 1 / before))
     chance = chance_of_change(strength, timeline.freedom[of_host[place]], after + before)
     kept = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
     kept &= np.minimum(after, before) >= FEWEST_SESSIONS

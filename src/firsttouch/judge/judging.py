@@ -259,7 +259,7 @@ class _Judging:
         siblings, usual = judged.answers[SIBLINGS], float(fleet.centres[place])
         words = self._findings.words[groups]
         # More repetitions help only if the limit is wide because of noise, not because hosts differ.
-        helps = judged.prepared.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
+        helps = judged.prepared.timeline.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
         finite, alone_limit = siblings.limit[np.isfinite(siblings.limit)], float(fleet.alone_limits[place])
         limit = float(np.median(finite)) if len(finite) else math.inf

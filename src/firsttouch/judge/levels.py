@@ -19,12 +19,14 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.judge.constants import (
+    BAD_SESSIONS,
     CHANGE_TAIL,
     HUBER,
     LEAST_NOISE,
     NORMAL_MEDIAN,
     PRIOR_FREEDOM,
     PRIOR_NOISE,
+    STABLE_SESSIONS,
 )
 from firsttouch.judge.statistics import chance_of_change, decimal_step
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_quantiles, medians
@@ -245,6 +247,11 @@ class Stretches(Struct, frozen=True):
     freedom: Floats
     starts: Bools
 
+    @property
+    def variance(self) -> Floats:
+        """The variance that the noise of sessions adds to each level."""
+        return self.noise**2 / np.maximum(self.size, 1)
+
 
 def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, float]:
     """Return the noise of a session of all hosts, of each host, and its degrees of freedom; NaN: none repeated."""
@@ -266,16 +273,17 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     return pooled, np.maximum(own, pooled), freedom
 
 
-def stretches(  # noqa: PLR0917
-    loss: Floats, sessions: Sessions, noise: Floats, freedom: float, least: int, stable: int
-) -> Stretches:
+def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
     """Return the newest stretch of each host and its best stable one before.
 
-    A stretch has *least* sessions or more, a stable one *stable*. A host's series is divided where the difference
-    is clearest, if chance explains it in at most :data:`CHANGE_TAIL` of the hosts; then each half is divided in
-    the same way.
+    A stretch has :data:`BAD_SESSIONS` sessions or more, a stable one :data:`STABLE_SESSIONS`. A host's series is
+    divided where the difference is clearest, if chance explains it in at most :data:`CHANGE_TAIL` of the hosts;
+    then each half is divided in the same way. The noise is *unrepeated* if no host has two sessions.
     """
-    hosts = sessions.hosts
+    hosts, least, stable = sessions.hosts, BAD_SESSIONS, STABLE_SESSIONS
+    pooled, noise, freedom = session_noise(loss, sessions)
+    noise = np.full(hosts, unrepeated) if math.isnan(pooled) else noise
+    freedom = max(freedom, PRIOR_FREEDOM)
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
     host = sessions.host[measured]
     counts = np.bincount(host, minlength=hosts)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from firsttouch.judge import levels, questions
 from firsttouch.judge.constants import (
-    BAD_SESSIONS,
     DOUBTFUL_LOSS,
     FEWEST_HOSTS,
     INTERMITTENT_SESSIONS,
@@ -50,7 +49,6 @@ class Prepared(Struct, frozen=True):
 
     losses: SeriesLosses
     timeline: Stretches
-    noise: Floats
     least: float
     #: The sessions that are used.
     counted: Bools
@@ -245,11 +243,8 @@ def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
 
 
 def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: bool) -> Prepared:
-    pooled, noise, freedom = levels.session_noise(losses.loss, sessions)
     least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
-    noise = np.full(sessions.hosts, least) if math.isnan(pooled) else noise
-    freedom = max(freedom, PRIOR_FREEDOM)
-    timeline = levels.stretches(losses.loss, sessions, noise, freedom, BAD_SESSIONS, STABLE_SESSIONS)
+    timeline = levels.stretches(losses.loss, sessions, least)
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
@@ -258,19 +253,16 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     awaiting, sudden, latest = _awaiting(timeline, losses.loss, sessions, newest, tests, updates)
     counted[newest[awaiting]] = False
     updates += [latest] if fleet and latest else []
-    return Prepared(losses, timeline, noise, least, counted, newest, awaiting, sudden, changes, updates)
+    return Prepared(losses, timeline, least, counted, newest, awaiting, sudden, changes, updates)
 
 
 def _present(row: NDArray[np.float32], prepared: Prepared, sessions: Sessions) -> tuple[Bools, Floats]:
     """Return the sessions since the last change of a case beyond its part, and the variance of their mean."""
     beyond = np.where(prepared.counted, row - prepared.losses.loss, np.nan)
-    pooled, noise, freedom = levels.session_noise(beyond, sessions)
-    if math.isnan(pooled):
-        return prepared.counted, np.zeros(sessions.hosts)
-    freedom = max(freedom, PRIOR_FREEDOM)
-    timeline = levels.stretches(beyond, sessions, noise, freedom, BAD_SESSIONS, STABLE_SESSIONS)
-    is_present: Bools = prepared.counted & (np.arange(len(row)) >= timeline.begin[sessions.host])
-    return is_present, noise**2 / np.maximum(timeline.size, 1)
+    timeline = levels.stretches(beyond, sessions, 0.0)
+    since = np.where(timeline.before >= 0, timeline.begin, 0)  # a case that was measured later has not changed
+    is_present: Bools = prepared.counted & (np.arange(len(row)) >= since[sessions.host])
+    return is_present, timeline.variance
 
 
 def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
@@ -329,17 +321,16 @@ def _judge(  # noqa: PLR0917
     fleet: bool,
 ) -> Judged:
     """Return the answers about one series."""
-    hosts, losses, timeline, noise = sessions.hosts, prepared.losses, prepared.timeline, prepared.noise
+    hosts, losses, timeline = sessions.hosts, prepared.losses, prepared.timeline
     own = questions.compared_with_itself(
         timeline, sessions, losses.loss, prepared.updates, tests, losses.step, fleet=fleet
     )
     own.loss[replaced] = np.nan
     siblings, divided, deviation = Answer.none(hosts), None, PRIOR_SPREAD
     if fleet:
-        variance = noise**2 / np.maximum(timeline.size, 1)
         prior = prepared.prior, PRIOR_FREEDOM + (1 if losses.spread else 0)
         siblings, spread, divided = questions.compared_with_siblings(
-            prepared.adjusted, variance, prior, tests, losses.step, generation
+            prepared.adjusted, timeline.variance, prior, tests, losses.step, generation
         )
         deviation = spread.deviation if spread else prior[0]
     words = np.full(hosts, PASS, dtype=np.uint8)
@@ -370,7 +361,7 @@ def _judge(  # noqa: PLR0917
         begin=np.where(awaiting, prepared.newest, timeline.begin),
         before=np.where(awaiting, prepared.newest - 1, timeline.before),
         is_disturbed=is_disturbed,
-        intermittent=_intermittent(losses.loss, sessions, noise, words) if fleet else {},
+        intermittent=_intermittent(losses.loss, sessions, timeline.noise, words) if fleet else {},
         groups=divided,
         deviation=deviation,
     )
