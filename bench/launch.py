@@ -11,9 +11,9 @@ up, the inspection of the reads, feeding, watching and joining. Ratios compare t
 An aligner's own CPU time varies by several percent from run to run, and drifts with the host. Therefore each of
 ROUNDS rounds runs the three in another order, so that none of them has the better place more often; many short
 rounds tell more than few long ones; and the launcher's time is also stated alone: the time of all processes minus
-that of the instances, as a share of the latter. The reads of ``lambda`` are the least work for an aligner, because
-its index fits into a cache: with ``--dataset synthetic --repeat 2 --pairs 20000`` (a genome of 50 million bases)
-the launcher's share is smaller.
+the time of the instances, divided by the time of the instances. The reads of ``lambda`` are the least work for an
+aligner, because its index fits into a cache: with ``--dataset synthetic --repeat 2 --pairs 20000`` (a genome of 50
+million bases) the launcher's share is smaller.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 Method. No data set is shipped: each is given by its path. Each of its hosts is judged alone, without references.
 
 FILE.csv a host per row: cpu_model, sockets, theory_gbs (by its modules), bwmem_read_gbs_all, the reads of all PUs
-(GB/s). The level of its own model in the processors' files is ignored, and the median share comes from the other
-models. Then a quarter of the bandwidth is taken off. In a second series the modules are unknown. FOLDER hosts of
-the form cardiff (see real_fleets.py): those with fewer modules than most are faulty.
+(GB/s). The share that the processors' files state for its model is ignored: the median of the other models is
+used. Then a quarter of the bandwidth is taken off. In a second series the modules are unknown. FOLDER hosts of the
+form cardiff (see real_fleets.py): hosts with fewer modules than most are faulty.
 
 *Blamed* are good hosts that are called low, *answered* those that are as expected or low.
 

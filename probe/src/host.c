@@ -215,7 +215,7 @@ static void add_caches(Host *host, hwloc_topology_t topology)
     hwloc_bitmap_free(rest);
 }
 
-// Adds a level after levels with at most its number of PUs. A level of one PU is shared with nobody.
+// Adds a level after levels with at most its number of PUs. A level of one PU is not shared, so it is left out.
 static void add_level(Place *place, int *sizes, int size, Level level)
 {
     if (size < 2 || place->count == LEVELS_MOST)

@@ -290,7 +290,7 @@ static void measure(const Options *options, const Curve *curve, int number, int 
     placed_free(&placed);
 }
 
-// The chaser's PU, then the loaders' PUs. The list is empty if there is no loader.
+// Returns the chaser's PU and then the loaders' PUs, or an empty list without loaders.
 static List crew(const Options *options, const Host *host, int node, Load load)
 {
     const Node *here = host_node(host, node);

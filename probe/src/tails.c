@@ -187,7 +187,7 @@ static double median_ticks(const uint64_t *counts)
 
 // Subtracts accesses that an interruption made slow: the number of slow chains. A chain is slow that took
 // INTERRUPTION longer than the median. Its delay added to an access of the median gives the bin; if there are
-// fewer accesses in it, those of bins within an octave go. Returns the number of slow chains.
+// fewer accesses in it, accesses in bins within an octave are removed too. Returns the number of slow chains.
 static uint64_t subtract(const Run *run, const Histogram *histogram, double *counts)
 {
     const double access = median_ticks(histogram->accesses), chain = median_ticks(histogram->chains);

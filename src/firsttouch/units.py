@@ -117,11 +117,6 @@ def signed_percent(change: float) -> str:
     return text[1:] if text[1:] == percent(0) else text
 
 
-def quantity_range(low: float, high: float, unit: str) -> str:
-    """Return a range of two values of a unit, or one value if both have the same digits."""
-    return quantity(high, unit) if number(low) == number(high) else f"{number(low)} to {quantity(high, unit)}"
-
-
 def iso(milliseconds: int) -> str:
     """Return a time (ms since 1970) in ISO 8601 (UTC)."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

@@ -24,15 +24,12 @@ STEADY = 0.85
 SHORT = ["--seconds=0.01", "--array-bytes=128MiB"]
 
 
-def results(*options):
-    """Return the records of a short run with these options.
+def results(*options, run=SHORT):
+    """Return the records of a *run*, short by default, with these options.
 
     Skips the test if the PUs differ before or after it without a fault, as in a guest next to busy ones.
     """
-    runs = [
-        [*probe.run("cores", of_run).records()]
-        for of_run in (SHORT, options if "--sustain=0.3" in options else [*SHORT, *options], SHORT)
-    ]
+    runs = [[*probe.run("cores", words).records()] for words in (SHORT, [*run, *options], SHORT)]
     slowest = min((r.value for r in runs[0] + runs[2] if r.metric == cores.SLOWEST), default=1.0)
     if slowest < STEADY:
         pytest.skip(f"NOT TESTED: a PU of this host has {100 * slowest:.0f} % of the speed of the others now")
@@ -89,7 +86,7 @@ def test_a_pu_at_half_speed_is_named_with_its_loss(pu):
 @pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
 @pytest.mark.parametrize(("after", "named"), [(0.1, [PUS[-1]]), (0.28, [])])
 def test_a_pu_that_slows_down_under_load_is_named_if_it_is_slow_in_the_last_quarter(after, named):
-    records = results("--sustain=0.3", f"--inject={PUS[-1]},{after}")
+    records = results(f"--inject={PUS[-1]},{after}", run=["--sustain=0.3"])
     assert [r.parameters["pu"] for r in records if r.metric == cores.SLOW and r.value] == named
     clock = next(r for r in records if r.metric == cores.SUSTAINED)
     assert (len(clock.samples), len(clock.parameters["curve"])) == (25, 100)

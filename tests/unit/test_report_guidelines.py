@@ -238,15 +238,15 @@ class TestHostsThatDiffer:
     @pytest.mark.parametrize("slower", [lambda s: 1.08 * s, lambda s: s + 3], ids=["8 %", "3 s"])
     def test_only_a_scenario_that_is_faster_on_the_same_host_is_recommended(self, slower, swap):
         seeds = range(100)
-        none = [self.chosen(seed, slower, swap=swap).chosen for seed in seeds]
-        assert sum(name != "1x64-default" for name in none) <= 100 * 0.05
-        some = [self.chosen(seed, slower, gain=1.3, swap=swap) for seed in seeds]
-        assert {c.chosen for c in some} == {"8x8-bound"}
-        assert all(c.gain.clear for c in some)
+        without_gain = [self.chosen(seed, slower, swap=swap).chosen for seed in seeds]
+        assert sum(name != "1x64-default" for name in without_gain) <= 100 * 0.05
+        with_gain = [self.chosen(seed, slower, gain=1.3, swap=swap) for seed in seeds]
+        assert {c.chosen for c in with_gain} == {"8x8-bound"}
+        assert all(c.gain.clear for c in with_gain)
 
     def test_the_interval_holds_the_gain(self):
-        some = [self.chosen(seed, lambda s: 1.08 * s, gain=1.3) for seed in range(100)]
-        assert sum(c.gain.low <= 1.3 <= c.gain.high for c in some) >= 95
+        choices = [self.chosen(seed, lambda s: 1.08 * s, gain=1.3) for seed in range(100)]
+        assert sum(c.gain.low <= 1.3 <= c.gain.high for c in choices) >= 95
 
     def test_gains_that_differ_between_hosts_widen_the_interval(self):
         def times(of_n2):

@@ -100,8 +100,8 @@ def _about(memory_bytes: int) -> int:
 
 def program_key(host: Topology, words: Sequence[str], threads: int) -> Key:
     """Return the key of any program, called by *words*."""
-    own = filter(None, map(_without_data, words[1:]))
-    return Key(describe_host(host), Path(words[0]).name, threads, tuple(own))
+    options = tuple(filter(None, map(_without_data, words[1:])))
+    return Key(describe_host(host), Path(words[0]).name, threads, options)
 
 
 def _without_data(word: str) -> str:

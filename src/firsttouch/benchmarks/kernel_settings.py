@@ -102,7 +102,7 @@ def busy_pus(since: Usage, root: Path = Path("/")) -> Record:
     by_name: defaultdict[str, float] = defaultdict(float)
     for process in now.by_process.keys() & since.by_process.keys():
         by_name[process[1]] += (now.by_process[process] - since.by_process[process]) / seconds
-    most = sorted(by_name.items(), key=lambda item: -item[1])[:_NAMED]
-    programs = ", ".join(f"{name} {used:.1f}" for name, used in most if used >= BUSY / 5)
+    busiest = sorted(by_name.items(), key=lambda item: -item[1])[:_NAMED]
+    programs = ", ".join(f"{name} {used:.1f}" for name, used in busiest if used >= BUSY / 5)
     parameters = {"programs": programs} if programs and pus >= BUSY else {}
     return Record("topology", "busy_pus", "1", "neither", (pus,), parameters, software=software())

@@ -3,14 +3,15 @@
 
 In: measurements of hosts and the references of a system. Out: the verdict of each host. In the order of the data:
 
-- ``levels``: the losses of parts by session, and the one change detector - ``questions``, ``part_judge``: parts
-  compared with their siblings and with themselves; updates and groups of hosts - ``judging``:
-  :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again -
-  ``expectation``: the level that parts of one host should reach, by its modules, processor and inner ratios -
-  ``processor_shares``: the shares that reads reach on a processor, learnt from hosts - ``event_limits``,
-  ``common_loss``: counts of events, and a loss that most hosts share - ``findings``: the result, one table that
-  pages and exports read - ``causes``, ``drift``: the causes of bad verdicts by causes.toml, and the configurations
-  that explain them - ``verdict``: findings and verdicts of hosts - ``history``, ``comparison``, ``baseline``:
-  changes of parts, two campaigns, and references learnt from a fleet - ``constants``, ``statistics``: every
-  constant with its source, and distributions, tests and intervals
+- ``levels``: the losses of parts by session, and the one change detector
+- ``questions``, ``part_judge``: parts compared with siblings and with themselves; updates and groups of hosts
+- ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
+- ``expectation``: the level that parts of one host should reach, by its modules, processor and inner ratios
+- ``processor_shares``: the shares that reads reach on a processor, learnt from hosts
+- ``event_limits``, ``common_loss``: counts of events, and a loss that most hosts share
+- ``findings``: the result, one table that pages and exports read
+- ``causes``, ``drift``: the causes of bad verdicts by causes.toml, and the configurations that explain them
+- ``verdict``: findings and verdicts of hosts
+- ``history``, ``comparison``, ``baseline``: changes of parts, two campaigns, and references learnt from a fleet
+- ``constants``, ``statistics``: every constant with its source, and distributions, tests and intervals
 """

@@ -273,7 +273,7 @@ class _Host:
         share = processors.read_share(self._processor) if self._processor else None
         if memory and not memory.channels and not (share and share.is_own):
             return unknown("no theoretical bandwidth to compare with", _NO_CHANNELS.format(memory.type))
-        theory, most, is_certain = self._theory_of(bank)
+        theory, highest, is_certain = self._theory_of(bank)
         if not theory:
             needs = _ROOT if memory else f"{_ROOT}; {_NO_MODEL}"
             return unknown("no theoretical bandwidth to compare with", needs)
@@ -281,12 +281,14 @@ class _Host:
         tolerance = SHARE_TOLERANCES["any" if share is None else "model" if share.is_own else "kin"]
         tolerance = share.tolerance if share and share.tolerance else tolerance
         if total:
-            theory, most = (rate * len(total.case.parameters["pu_nodes"]) for rate in (theory, most))
+            theory, highest = (rate * len(total.case.parameters["pu_nodes"]) for rate in (theory, highest))
             center, tolerance = COPY_SHARES[1], 1 - COPY_SHARES[0] / COPY_SHARES[1]
             whose = "counted once"
-        if counted > _ROUNDING * most:
-            stated = unknown(f"{_IMPOSSIBLE} ({quantity(most, 'GB/s')})", _CHECK_THEORY)
-            return replace(stated, answer="impossible", reaches=counted, expected=most) if is_certain else stated
+        if counted > _ROUNDING * highest:
+            stated = unknown(f"{_IMPOSSIBLE} ({quantity(highest, 'GB/s')})", _CHECK_THEORY)
+            return (
+                replace(stated, answer="impossible", reaches=counted, expected=highest) if is_certain else stated
+            )
         # Stores that do not read their lines first move fewer bytes than estimated.
         reaches = min(reaches, theory)
         basis = f"{'copies' if total else 'reads'} reach {100 * center:.0f} % ({whose}) of "
@@ -318,9 +320,11 @@ class _Host:
                 theory *= min(count / memory.channels, 1) * min(rates) / memory.transfer_rate
         elif is_certain:
             theory *= sum(rates) / packages / mean
-        whole = math.ceil(count / self._nodes) * self._nodes * max(rates) if is_certain else 0.0
-        most = theory * whole * packages / sum(rates) if whole else theory
-        return theory, most, is_certain or self._theory is not None
+        highest = theory
+        if is_certain:
+            with_whole_channels = math.ceil(count / self._nodes) * self._nodes * max(rates)
+            highest *= with_whole_channels * packages / sum(rates)
+        return theory, highest, is_certain or self._theory is not None
 
     def _populated(self) -> Iterator[Expectation]:
         """Yield how many channels of each package have modules: all or half of them are as expected."""

@@ -494,12 +494,12 @@ class Findings(Struct, frozen=True, dict=True):
         groups = groups[~self._quiet[groups]]
         columns = samples.case, self.by, self.words, self.value
         lists = (column[groups].tolist() for column in columns)
+        whose = (f"the reference of {self.system.name}", "the fleet", "")  # SYSTEM, FLEET, NONE
         for group, of_case, by, verdict, value in zip(groups.tolist(), *lists, strict=True):
             case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(group, group + 1)
             rows = samples.rows_of(of_group)
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
             reference, why = self.decider(group), ""
-            whose = "the fleet" if by == FLEET else f"the reference of {self.system.name}"
             if word == "invalid":
                 values, why = (), _invalid(samples, of_group)
             elif reference is None:
@@ -509,7 +509,7 @@ class Findings(Struct, frozen=True, dict=True):
                 why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
             elif limit := event_limits.limit_of(case):
                 why = event_limits.reason(values, limit)
-            yield Finding(case, values, reference, word, why, value if values else None, whose)
+            yield Finding(case, values, reference, word, why, value if values else None, whose[by])
 
 
 def _invalid(samples: SamplesTable, group: slice) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from firsttouch.records.cases import Case, identifiers, in_order, with_distinct_names
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.groups import Bools, Floats, Ints, group_sums
-from firsttouch.records.schema import BUSY, GAP, Record, to_frame
+from firsttouch.records.schema import BUSY, GAP, Record, states_emulator, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -285,7 +285,7 @@ def _parted(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> tuple[p
         check = checks().get(name)
         is_data = check is not None and (metric in check.data or not check.metrics)
         namings[number] = -1 if is_data else numbers.setdefault(tuple(naming), len(numbers))
-        judged[number] = '"emulator":' not in software or counts_if_emulated(name, unit)
+        judged[number] = not states_emulator(software) or counts_if_emulated(name, unit)
         explains[number] = (is_data and better == "neither") or name in {"topology", "cores", "configuration"}
     valid = pl.col("status") == "valid"
     rows = frame.select(

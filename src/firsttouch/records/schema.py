@@ -439,6 +439,11 @@ def columns() -> dict[str, pl.DataType]:
     return {**types, "samples": pl.List(pl.Float64()), "time": pl.Datetime("us", "UTC"), "value": pl.Float64()}
 
 
+def states_emulator(software: str) -> bool:
+    """Return whether the text of a row's software is of an emulated host (see :attr:`Record.judged`)."""
+    return '"emulator":' in software
+
+
 def is_of_aligner() -> pl.Expr:
     """Return whether a row of a table is of a check that runs aligners."""
     import polars as pl  # noqa: PLC0415 - see columns
