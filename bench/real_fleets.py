@@ -48,10 +48,10 @@ import polars as pl
 from firsttouch.cli import main as firsttouch
 from firsttouch.errors import BadInput
 from firsttouch.host.memory_modules import Module
-from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import samples_table, schema
+from firsttouch.records.drift import latest
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed
 

@@ -284,7 +284,7 @@ _seen: set[str] = set()
 #: Modules whose caches have nothing of a case's files: templates, widths of letters, functions of numbers and of
 #: texts, and tables to which a site may add, but no case does.
 _CONSTANT = {
-    *("firsttouch.documents", "firsttouch.judge.causes", "firsttouch.judge.drift"),
+    *("firsttouch.documents", "firsttouch.judge.causes", "firsttouch.records.drift"),
     *("firsttouch.judge.statistics", "firsttouch.records.catalogue", "firsttouch.report.figures.svg"),
     *("firsttouch.report.forms", "firsttouch.report.text"),
 }

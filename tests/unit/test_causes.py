@@ -12,11 +12,11 @@ from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
 from firsttouch.errors import BadInput
 from firsttouch.judge.causes import Symptoms, causes, parse, rules
-from firsttouch.judge.drift import ABSENT, Deviation
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import Finding, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import checks
+from firsttouch.records.drift import ABSENT, Deviation
 from firsttouch.records.samples_table import loss_state
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed, load

@@ -16,12 +16,12 @@ from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
 from factories.memory_records import FAULTS, Host
 from firsttouch.judge.comparison import compare
-from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import samples_table, schema
 from firsttouch.records.cases import Case
+from firsttouch.records.drift import Configuration
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.model import Problem

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden configurations, deviations from them, and the changes of a host's configuration."""
 
-from firsttouch.judge import drift
-from firsttouch.judge.drift import Configuration
+from firsttouch.records import drift
+from firsttouch.records.drift import Configuration
 from firsttouch.records.schema import Record, to_frame
 
 MODULES = {f"memory.modules.A{slot}": "32 GiB DDR4-3200, configured 2933 MT/s" for slot in range(4)}

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from firsttouch.fleet import verdict_log
 from firsttouch.fleet.verdict_log import Logged
-from firsttouch.judge import drift, history
+from firsttouch.judge import history
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records import samples_table, store
+from firsttouch.records import drift, samples_table, store
 from firsttouch.records.cases import Case
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record

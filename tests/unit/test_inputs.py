@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.fleet_records import simulated
-from firsttouch.judge import drift
-from firsttouch.records import samples_table, store
+from firsttouch.records import drift, samples_table, store
 from firsttouch.records.schema import Record
 from firsttouch.report import inputs
 

@@ -4,8 +4,8 @@
 import pytest
 from msgspec.structs import replace
 
+from firsttouch.host.host_lists import natural
 from firsttouch.judge.comparison import Comparison, Host, MetricChange
-from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case
 from firsttouch.report.fleet import comparison
 

@@ -24,9 +24,9 @@ from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.measuring import campaign_findings
 from firsttouch.fleet.site_settings import Hold, SiteSettings, Why
 from firsttouch.fleet.verdict_log import Logged
-from firsttouch.host.host_lists import fold
+from firsttouch.host.host_lists import fold, natural
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.verdict import ORDER, Word, natural
+from firsttouch.judge.verdict import ORDER, Word
 from firsttouch.systems.definition import load
 
 #: Verdicts without a decision, which leave the previous verdict in force.

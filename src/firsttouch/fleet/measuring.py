@@ -18,13 +18,13 @@ from firsttouch.campaign.results import missing_results
 from firsttouch.campaign.state import State
 from firsttouch.errors import SUSPECT, CannotHere
 from firsttouch.fleet import verdict_log
-from firsttouch.judge import drift, judging
+from firsttouch.judge import judging
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.event_limits import is_exact
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
-from firsttouch.records import samples_table
+from firsttouch.records import drift, samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import is_exceeded
 from firsttouch.records.schema import Record

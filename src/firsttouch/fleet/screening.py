@@ -18,7 +18,7 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
 from firsttouch.fleet import actions, verdict_log
 from firsttouch.fleet.verdict_log import Logged
-from firsttouch.judge.verdict import natural
+from firsttouch.host.host_lists import natural
 from firsttouch.systems.definition import System
 
 #: Seconds after a verdict before which the host is never due, and after which it is due by default.

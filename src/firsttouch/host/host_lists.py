@@ -12,6 +12,7 @@ from firsttouch.errors import BadInput
 
 #: The most hosts of a range: a longer one is a mistake.
 _MOST_HOSTS = 100_000
+_DIGITS = re.compile(r"(\d+)")
 
 
 def fold(hosts: Sequence[str]) -> str:
@@ -33,3 +34,8 @@ def unfold(text: str) -> list[str]:
     if not hosts:
         raise BadInput(f"'{text}' names no host")
     return hosts
+
+
+def natural(host: str) -> list[tuple[int, int | str]]:
+    """Return a key that sorts hosts by the numbers in their names: n9 before n10."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]

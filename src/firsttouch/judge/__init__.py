@@ -10,7 +10,7 @@ In: measurements of hosts and the references of a system. Out: the verdict of ea
 - ``processor_shares``: the shares that reads reach on a processor, learnt from hosts
 - ``event_limits``, ``common_loss``: counts of events, and a loss that most hosts share
 - ``findings``: the result, one table that pages and exports read
-- ``causes``, ``drift``: the causes of bad verdicts by causes.toml, and the configurations that explain them
+- ``causes``: the causes of bad verdicts by causes.toml
 - ``verdict``: findings and verdicts of hosts
 - ``history``, ``comparison``, ``baseline``: changes of parts, two campaigns, and references learnt from a fleet
 - ``constants``, ``statistics``: every constant with its source, and distributions, tests and intervals

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from firsttouch.host.host_lists import natural
 from firsttouch.judge import event_limits, questions
 from firsttouch.judge.constants import (
     FEWEST_HOSTS,
@@ -28,7 +29,7 @@ from firsttouch.judge.constants import (
 )
 from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
 from firsttouch.judge.statistics import student_quantile
-from firsttouch.judge.verdict import natural, worse
+from firsttouch.judge.verdict import worse
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.samples_table import SamplesTable

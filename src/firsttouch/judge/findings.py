@@ -19,11 +19,11 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from firsttouch.host.host_lists import natural
 from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS
-from firsttouch.judge.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
     ORDER,
@@ -33,9 +33,9 @@ from firsttouch.judge.verdict import (
     HostSummary,
     HostVerdict,
     PartFinding,
-    natural,
 )
 from firsttouch.records.cases import Case
+from firsttouch.records.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems.references import FACTS, Reference

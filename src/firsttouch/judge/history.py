@@ -22,15 +22,14 @@ from msgspec.structs import replace
 
 from firsttouch.documents import attributes
 from firsttouch.errors import first_of
-from firsttouch.host.host_lists import fold
+from firsttouch.host.host_lists import fold, natural
 from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
-from firsttouch.judge.drift import changed_settings
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.levels import Sessions
 from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.statistics import chance_of_change
-from firsttouch.judge.verdict import natural
+from firsttouch.records.drift import changed_settings
 from firsttouch.records.groups import Ints, group_medians
 from firsttouch.records.parts import Series
 from firsttouch.units import day, iso, percent, text_range

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
+from firsttouch.host.host_lists import natural
 from firsttouch.judge import event_limits, expectation, history
 from firsttouch.judge.constants import (
     FAIL_TAIL,
@@ -27,7 +28,6 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_NOISE,
 )
-from firsttouch.judge.drift import Configuration, latest
 from firsttouch.judge.findings import (
     FAIL,
     FLEET,
@@ -41,10 +41,11 @@ from firsttouch.judge.findings import (
 )
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
-from firsttouch.judge.verdict import ORDER, SUSPECTED, Divided, HostVerdict, PartFinding, natural
+from firsttouch.judge.verdict import ORDER, SUSPECTED, Divided, HostVerdict, PartFinding
 from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
+from firsttouch.records.drift import Configuration, latest
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable

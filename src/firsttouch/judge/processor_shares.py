@@ -18,8 +18,8 @@ from firsttouch.errors import BadInput
 from firsttouch.host.configuration import MODULE
 from firsttouch.judge import expectation, questions
 from firsttouch.judge.constants import FEWEST_HOSTS, PRIOR_FREEDOM, PRIOR_SPREAD, SHARE_TOLERANCES
-from firsttouch.judge.drift import Configuration
 from firsttouch.judge.statistics import as_fraction, as_logarithm
+from firsttouch.records.drift import Configuration
 from firsttouch.records.groups import group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems import processors

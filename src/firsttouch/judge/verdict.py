@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -41,7 +40,6 @@ _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns
 _KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
 #: How many findings the line of a host shows.
 _NAMED = 2
-_DIGITS = re.compile(r"(\d+)")
 _NOTHING = (
     "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics, and "
     f"a comparison of hosts needs {FEWEST_HOSTS} or more that have them"
@@ -453,11 +451,6 @@ def blind_text(blind: Mapping[str, float]) -> str:
         texts.append(f"only losses above {100 * loss:.0f} % of {first_of([part for _, part in seen], _NAMED)}")
     help_ = "a reference, more hosts or more sessions would help"
     return f"{' and '.join(texts)} would be seen, and a pass needs {100 * PASS_SIGHT:.0f} %: {help_}"
-
-
-def natural(host: str) -> list[tuple[int, int | str]]:
-    """Return a key that sorts hosts by the numbers in their names: n9 before n10."""
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
 
 
 def worse(change: Change, better: str) -> Change:

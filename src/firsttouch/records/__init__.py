@@ -7,6 +7,7 @@ In: measured values. Out: JSON lines, Parquet tables and stores, read back as re
 - ``cases``: the identity of a measurement, and its name
 - ``parts``: which part of a host each case shows
 - ``samples_table``, ``groups``: the measurements of many hosts as one table
+- ``drift``: the configurations of hosts, and how they differ and change
 - ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)
 - ``store``: two tables in a folder that many hosts append to (``append``, ``find``, ``batches``)
 - ``append_log``: files that grow by lines, of which a killed writer may leave the last one torn

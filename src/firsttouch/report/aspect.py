@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.judge.verdict import natural
+from firsttouch.host.host_lists import natural
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.catalogue import Check
 from firsttouch.records.schema import Record

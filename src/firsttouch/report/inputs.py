@@ -22,11 +22,10 @@ from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import short_name
-from firsttouch.judge import drift
-from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.records import perflogs, samples_table, schema
+from firsttouch.records import drift, perflogs, samples_table, schema
+from firsttouch.records.drift import Configuration
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record, Unread
 from firsttouch.systems.definition import System
@@ -51,7 +50,7 @@ class Gathered(Struct, frozen=True, dict=True):
     *keeps_future* (they are only stored); *dated_ahead* has their latest time (ms since 1970) by system and host.
 
     *unread* are unreadable files, folders and records, *hosts* the hosts with samples, *systems* the number of
-    records per system, and *configured* the records of configurations (:func:`firsttouch.judge.drift.configured`).
+    records per system, and *configured* the records of configurations (:func:`firsttouch.records.drift.configured`).
     They are complete once the samples have been read.
     """
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from firsttouch.documents import attributes
 from firsttouch.host.host_lists import fold
-from firsttouch.judge.drift import Configuration, Deviation, Drift, described, dividing_settings, drift
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import Divided
+from firsttouch.records.drift import Configuration, Deviation, Drift, described, dividing_settings, drift
 from firsttouch.report.document import Block, Fold, Paragraph, Span, Table, how_to_read
 from firsttouch.report.text import clean, count
 
@@ -96,7 +96,7 @@ def host_drift(configurations: Mapping[str, Configuration], findings: Findings) 
     if not own:
         return None
     apart = drift(own)
-    return Drifted(apart, apart.by_hosts(), [(two, dividing_settings(own, two)) for two in findings.divided])
+    return Drifted(apart, apart.by_hosts(), [(two, dividing_settings(own, two.better, two.worse)) for two in findings.divided])
 
 
 def _settings(deviations: Sequence[Deviation]) -> str:

@@ -9,8 +9,9 @@ from itertools import groupby
 
 import numpy as np
 
+from firsttouch.host.host_lists import natural
 from firsttouch.judge.constants import FEWEST_HOSTS
-from firsttouch.judge.verdict import ORDER, natural, worse
+from firsttouch.judge.verdict import ORDER, worse
 from firsttouch.records import catalogue
 from firsttouch.records.groups import Floats
 from firsttouch.report.document import (

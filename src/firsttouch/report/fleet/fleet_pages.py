@@ -16,11 +16,12 @@ from msgspec.structs import asdict, replace
 
 from firsttouch.documents import attributes
 from firsttouch.execution.progress import wrap_text
-from firsttouch.judge.drift import Configuration
+from firsttouch.host.host_lists import natural
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import Change
-from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
+from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word
 from firsttouch.records import catalogue
+from firsttouch.records.drift import Configuration
 from firsttouch.report import forms, guidelines, openmetrics, pages, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from firsttouch.errors import first_of
 from firsttouch.host.configuration import MODULE
-from firsttouch.judge.verdict import Divided, natural
+from firsttouch.host.host_lists import natural
 from firsttouch.records.cases import by_key
 from firsttouch.records.schema import GAP, Record, to_frame
 
@@ -256,10 +256,12 @@ def described(deviations: Sequence[Deviation]) -> list[str]:
     return texts
 
 
-def dividing_settings(configurations: Mapping[str, Configuration], groups: Divided) -> list[str]:
+def dividing_settings(
+    configurations: Mapping[str, Configuration], better: Iterable[str], worse: Iterable[str]
+) -> list[str]:
     """Return the settings that distinguish two groups of hosts, those without an exception first."""
     sides: list[dict[str, Counter[str]]] = []
-    for hosts in (groups.better, groups.worse):
+    for hosts in (better, worse):
         sides.append(defaultdict(Counter))
         for host in configurations.keys() & {*hosts}:
             for name, text in comparable(host, configurations[host].settings).items():
