@@ -34,14 +34,13 @@ from tabulate import tabulate
 from firsttouch.benchmarks.lmbench import program
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.host.topology import probe_program
-from firsttouch.judge import expectation
 from firsttouch.judge.judging import judged
-from firsttouch.judge.verdict import answer
 from firsttouch.records import samples_table
 from firsttouch.records.drift import latest
 from firsttouch.records.schema import Record
-from firsttouch.systems import processors
+from firsttouch.systems import expectation, processors
 from firsttouch.systems.definition import Undescribed
+from firsttouch.systems.expectation import answer
 
 #: The part of the bandwidth that a fault leaves.
 LEFT = 0.75

@@ -19,13 +19,13 @@ from firsttouch.fleet.measuring import CheckJudge
 from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import explain, judged
-from firsttouch.judge.verdict import answer, deciding
 from firsttouch.records import samples_table, schema
 from firsttouch.records.drift import latest
 from firsttouch.records.schema import BUSY, Record
 from firsttouch.report.writing import write_report
 from firsttouch.systems import processors, theoretical_bandwidth
 from firsttouch.systems.definition import Undescribed, available, load
+from firsttouch.systems.expectation import answer, deciding
 from firsttouch.systems.theoretical_bandwidth import Theoretical
 
 MILAN = "AMD EPYC 7R13 Processor"

@@ -8,8 +8,9 @@ import pytest
 from test_verdict import LIMITS, rates, system_of
 
 from firsttouch.judge.judging import judge
-from firsttouch.judge.verdict import Expectation, HostVerdict
+from firsttouch.judge.verdict import HostVerdict
 from firsttouch.report import pages, verdicts
+from firsttouch.systems.expectation import Expectation
 
 
 @pytest.fixture

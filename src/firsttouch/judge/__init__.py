@@ -6,7 +6,7 @@ In: measurements of hosts and the references of a system. Out: the verdict of ea
 - ``levels``: the losses of parts by session, and the one change detector
 - ``questions``, ``part_judge``: parts compared with siblings and with themselves; updates and groups of hosts
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
-- ``expectation``: the level that parts of one host should reach, by its modules, processor and inner ratios
+- ``equal_parts``: equal parts of one host compared with each other
 - ``processor_shares``: the shares that reads reach on a processor, learnt from hosts
 - ``event_limits``, ``common_loss``: counts of events, and a loss that most hosts share
 - ``findings``: the result, one table that pages and exports read

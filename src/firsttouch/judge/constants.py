@@ -31,9 +31,6 @@ UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
 MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
 #: The fewest bad sessions of an intermittent host, in two periods or more.
 INTERMITTENT_SESSIONS: Final = 3
-#: A policy: a cache whose accesses take this share of the time of memory's is not seen.
-AS_MEMORY: Final = 0.75
-
 # ----------------------------------------------------------------------
 # Robust statistics: from the literature
 
@@ -64,15 +61,5 @@ GROUPS_APART: Final = 4.0
 #: (bench/real_fleets.py), and up to 4 % for clocks (B. Acun et al., Variation among processors under Turbo Boost,
 #: ICS 2016).
 PRIOR_SPREAD, PRIOR_FREEDOM = 0.012, 4.0
-#: The share of the theoretical bandwidth that reads by all PUs reach, the median of 125 bare-metal hosts of 35
-#: models whose modules were read (SpareCores/sc-inspector-data of 22 August 2026, bw_mem; 0.72 to 0.92 from 5 to
-#: 95 %).
-READ_SHARE: Final = 0.86
-#: The least and the largest share that ordinary copies reach on them if each byte is counted once (sc-membench).
-COPY_SHARES: Final = (0.21, 0.4)
-#: The loss beyond which one in a hundred of these hosts lies below hosts of its own model, of other models of its
-#: microarchitecture, and of any other model. They are used for the probe's reads, too: one thread of it reads 1.13
-#: times as fast as bw_mem (bench/one_host.py; median of 16 rounds on a busy slice, from 0.33 to 2.64).
-SHARE_TOLERANCES: Final = {"model": 0.155, "kin": 0.17, "any": 0.25}
 #: The noise of a repetition if none was repeated, with its degrees of freedom.
 PRIOR_NOISE: Final = 0.02

@@ -28,7 +28,6 @@ from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
     ORDER,
     Divided,
-    Expectation,
     Finding,
     HostSummary,
     HostVerdict,
@@ -38,6 +37,7 @@ from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.systems.expectation import Expectation
 from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import day, quantity, text_range
 

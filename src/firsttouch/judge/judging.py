@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from firsttouch.host.host_lists import natural
-from firsttouch.judge import event_limits, expectation, history
+from firsttouch.judge import equal_parts, event_limits, history
 from firsttouch.judge.constants import (
     FAIL_TAIL,
     FEWEST_HOSTS,
@@ -41,7 +41,7 @@ from firsttouch.judge.findings import (
 )
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
-from firsttouch.judge.verdict import ORDER, SUSPECTED, Divided, HostVerdict, PartFinding
+from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
 from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
@@ -50,6 +50,7 @@ from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_
 from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
+from firsttouch.systems.expectation import SUSPECTED, HostParts
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, day
 
@@ -115,14 +116,16 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
     }
     for number, host in enumerate(samples.hosts):
         settings = configurations[host].settings if host in configurations else {}
-        stated = expectation.of_host(samples, findings.value, number, facts, settings, ratios=not is_fleet)
+        parts = HostParts(samples, findings.value, number, facts, settings)
+        stated = equal_parts.expectations(parts, ratios=not is_fleet)
         # References take precedence over levels of the processor's model.
         expected = [e for e in stated if e.unit != "GB/s" or e.part not in promised or e.answer == "impossible"]
         findings.expected[number] = tuple(expected)
-        parts = findings.parts.get(number, [])
-        bad = {(part.part, part.kind) for part in parts if part.word in {"suspect", "fail"}}
-        if added := [e.finding() for e in expected if e.answer in SUSPECTED and (e.part, e.kind) not in bad]:
-            findings.parts[number] = [*parts, *added]
+        worded = findings.parts.get(number, [])
+        bad = {(part.part, part.kind) for part in worded if part.word in {"suspect", "fail"}}
+        low = (e for e in expected if e.answer in SUSPECTED and (e.part, e.kind) not in bad)
+        if added := [*map(PartFinding.from_expectation, low)]:
+            findings.parts[number] = [*worded, *added]
 
 
 def explain(findings: Findings, host: int) -> list[PartFinding]:
@@ -139,7 +142,8 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
     answers |= {(f.part, f.kind, f.question): f for f in findings.parts.get(host, ())}
-    expected = [e.finding() for e in findings.expected.get(host, ()) if e.answer != "unknown"]
+    with_levels = (e for e in findings.expected.get(host, ()) if e.answer != "unknown")
+    expected = map(PartFinding.from_expectation, with_levels)
     return [*({(f.part, f.kind, f.question): f for f in expected} | answers).values()]
 
 

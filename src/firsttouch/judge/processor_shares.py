@@ -5,25 +5,23 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 import statistics
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
-from firsttouch.documents import Percentage, Regex
+from firsttouch.documents import Percentage
 from firsttouch.errors import BadInput
-from firsttouch.host.configuration import MODULE
-from firsttouch.judge import expectation, questions
-from firsttouch.judge.constants import FEWEST_HOSTS, PRIOR_FREEDOM, PRIOR_SPREAD, SHARE_TOLERANCES
+from firsttouch.judge import equal_parts, questions
+from firsttouch.judge.constants import FEWEST_HOSTS, PRIOR_FREEDOM, PRIOR_SPREAD
 from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.drift import Configuration
 from firsttouch.records.groups import group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.systems import processors
-from firsttouch.systems.processors import Family, Model, PackageMemory, ReadShare
+from firsttouch.systems.expectation import SHARE_TOLERANCES, HostParts, processor_name
+from firsttouch.systems.processors import Family, Model
 from firsttouch.units import percent
 
 #: A share that is this much below the known one may come from hosts that are all slow.
@@ -56,7 +54,7 @@ def learnt(
         medians[counts > 0] = group_medians(samples.value[kept], counts[counts > 0])
         for number, host in enumerate(samples.hosts):
             settings = configurations[host].settings if host in configurations else {}
-            expected = expectation.of_host(samples, medians, number, None, settings)
+            expected = equal_parts.expectations(HostParts(samples, medians, number, None, settings))
             of_banks = [e for e in expected if e.theory > 0]
             stated = next((e for e in expected if e.answer == "low" and e not in of_banks), None)
             if of_banks and stated is None and settings.get("cpu.model"):
@@ -65,7 +63,7 @@ def learnt(
                 unknown = (e for e in expected if (e.kind, e.answer) == ("bandwidth", "unknown"))
                 stated = stated or next(unknown, None)
                 left_out[host] = stated.text() if stated else "its processor or its modules are unknown"
-    names = sorted({expectation.processor_name(configurations[host].settings) for host in shares})
+    names = sorted({processor_name(configurations[host].settings) for host in shares})
     if len(names) != 1:
         models = "; ".join(name.rstrip(", ") for name in names)
         reasons = [f"{len(names)} processors, name the hosts of one with --hosts: {models}"] if names else []
@@ -80,8 +78,13 @@ def learnt(
         wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
         tolerance = Percentage(as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0])))
     measured = f"{good} host{'s' * (good > 1)} of this site, {datetime.date.today().isoformat()}"
-    model = Model(_pattern(names[0]), read_share=Percentage(share), tolerance=tolerance, measured=measured)
-    family, before = _family(names[0], configurations[next(iter(shares))].settings, model)
+    model = Model(
+        processors.pattern_of(names[0]), read_share=Percentage(share), tolerance=tolerance, measured=measured
+    )
+    settings = configurations[next(iter(shares))].settings
+    family = processors.family_of(names[0], settings, model)
+    processor = processors.find(names[0])
+    before = processors.read_share(processor) if processor else None
     text = f"{family.description}: reads reach {percent(share)} of theory ({measured}), "
     if before is None:
         return LearntProcessor(family, f"{text}nothing was known before"), left_out
@@ -89,25 +92,3 @@ def learnt(
     less = 1 - share / before.value
     text += f": {percent(less)} less, look for what slows all these hosts" if less > _LESS else ""
     return LearntProcessor(family, text), left_out
-
-
-def _pattern(name: str) -> Regex:
-    """Return the pattern of a processor's *name*; on Arm it includes the vendor of the board."""
-    model = name if name.startswith("MIDR") else name.rpartition(", ")[0]
-    escaped = re.escape(model).replace(r"\ ", " ").replace(r"\-", "-")
-    return Regex(f"^{escaped}(,|$)")
-
-
-def _family(name: str, settings: Mapping[str, str], model: Model) -> tuple[Family, ReadShare | None]:
-    """Return the family of the processor with this *name* and this *model* only, and the share known until now."""
-    if processor := processors.find(name):
-        learnt_fields = {
-            field: getattr(model, field) for field in ("pattern", "read_share", "tolerance", "measured")
-        }
-        models = (replace(processor.model, **learnt_fields),)
-        family = replace(processor.family, description=settings["cpu.model"], models=models)
-        return family, processors.read_share(processor)
-    modules = (text.split() for key, text in settings.items() if key.startswith(MODULE))
-    kind = next((words[2] for words in modules if len(words) > 2), "unknown").split("-")[0].rstrip(",")
-    memory = PackageMemory(kind, "the modules of hosts of this site")
-    return Family("", settings["cpu.model"], settings["cpu.model"], memory, (model,)), None

@@ -17,14 +17,11 @@ from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABL
 from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Floats
+from firsttouch.systems.expectation import SUSPECTED, Expectation, deciding
 from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
-#: The answers about a part by its expected level. Impossible: better than it can be.
-Answer = Literal["as expected", "low", "impossible", "unknown"]
-#: The answers that make a host suspect, the worse one first.
-SUSPECTED: Sequence[Answer] = ("low", "impossible")
 #: From good to bad. Undecided: the measurements do not decide yet. Suspect: beyond the spread of good hosts, but
 #: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
@@ -94,6 +91,16 @@ class PartFinding(Struct, frozen=True):
     #: The times of the last session before the loss and of the first with it (ms since 1970); (): unknown.
     between: tuple[int, ...] = ()
 
+    @classmethod
+    def from_expectation(cls, stated: Expectation) -> PartFinding:
+        """Return the finding of a part whose expected level is known: it never fails a host."""
+        sign = -1 if stated.kind == "latency" else 1
+        loss, limit = (sign * math.log(stated.expected / value) for value in (stated.reaches, stated.limit))
+        word: Word = "pass" if stated.answer == "as expected" else "suspect"
+        series = f"{stated.part.split()[0]} {stated.kind}"
+        rests = (loss, limit, as_logarithm(stated.sight), 0, 0)
+        return cls(stated.part, stated.kind, word, EXPECTED, *rests, note=stated.basis, series=series)
+
     def text(self) -> str:
         """Return the finding as one line."""
         limit, size = 100 * as_fraction(self.limit), f"{100 * as_fraction(self.loss):.1f} % worse"
@@ -115,91 +122,6 @@ class PartFinding(Struct, frozen=True):
             value = getattr(self, name)
             stated[name] = as_fraction(value) if math.isfinite(value) else None
         return {**stated, "text": self.text()}
-
-
-class Expectation(Struct, frozen=True):
-    """The level that a *part* should reach in one *kind* of metric, and *reaches*, in *unit* (NaN: unknown).
-
-    Beyond *limit* it is low. *basis* is the source of the level, *needs* names missing facts, and *theory* is the
-    level that the modules allow (NaN: unknown).
-    """
-
-    part: str
-    kind: str
-    answer: Answer
-    basis: str
-    reaches: float = math.nan
-    expected: float = math.nan
-    limit: float = math.nan
-    unit: str = ""
-    needs: str = ""
-    theory: float = math.nan
-
-    @classmethod
-    def for_part(
-        cls, part: str, kind: str, reaches: float, expected: float, tolerance: float, *, unit: str, basis: str
-    ) -> Expectation:
-        """Return the answer for a part that may lose the fraction *tolerance* of what is *expected*.
-
-        For latencies, larger is worse.
-        """
-        is_latency = kind == "latency"
-        limit = expected / (1 - tolerance) if is_latency else expected * (1 - tolerance)
-        is_low = reaches > limit if is_latency else reaches < limit
-        return cls(part, kind, "low" if is_low else "as expected", basis, reaches, expected, limit, unit)
-
-    @property
-    def sight(self) -> float:
-        """The smallest loss (a fraction) that would be called low; NaN unless the part is as expected."""
-        return as_fraction(abs(math.log(self.limit / self.reaches))) if self.answer == "as expected" else math.nan
-
-    def text(self) -> str:
-        """Return the expectation as one sentence."""
-        value = f" {quantity(self.reaches, self.unit)}" if math.isfinite(self.reaches) else ""
-        stated = f"{self.part}: {self.kind}{value}, {self.answer}"
-        if self.answer == "low":
-            stated += f" (limit {quantity(self.limit, self.unit)})"
-        elif self.sight > 0:
-            stated += f" (a loss of {100 * self.sight:.0f} % would be low)"
-        return f"{stated}: {self.basis}" + (f"; {self.needs}" if self.needs else "")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        numbers = {name: getattr(self, name) for name in ("reaches", "expected", "limit", "theory", "sight")}
-        return {
-            **attributes(self, "part", "kind", "answer", "basis", "unit", "needs"),
-            **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
-            "text": self.text(),
-        }
-
-    def finding(self) -> PartFinding:
-        """Return the finding of a part whose expected value is known: an expectation never fails a host."""
-        sign = -1 if self.kind == "latency" else 1
-        loss, limit = (sign * math.log(self.expected / value) for value in (self.reaches, self.limit))
-        word: Word = "pass" if self.answer == "as expected" else "suspect"
-        series = f"{self.part.split()[0]} {self.kind}"
-        rests = (loss, limit, as_logarithm(self.sight), 0, 0)
-        return PartFinding(self.part, self.kind, word, EXPECTED, *rests, note=self.basis, series=series)
-
-
-def answer(expectations: Iterable[Expectation]) -> Answer:
-    """Return the answer for a host: its worst part's; "as expected" requires that its memory bandwidth is."""
-    expectations = list(expectations)
-    for suspected in SUSPECTED:
-        if any(e.answer == suspected for e in expectations):
-            return suspected
-    of_memory = [e.answer for e in expectations if (e.part.split()[0], e.kind) == ("memory", "bandwidth")]
-    return "as expected" if of_memory and "unknown" not in of_memory else "unknown"
-
-
-def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
-    """Return the expectation that states the :func:`answer` with the widest sight, None without one.
-
-    Rates come before ratios.
-    """
-    expectations = list(expectations)
-    stating = [e for e in expectations if e.answer == answer(expectations)]
-    return max(stating, key=lambda e: (e.unit == "GB/s", max(e.sight, 0.0)), default=None)
 
 
 class Finding(Struct, frozen=True):

@@ -50,8 +50,8 @@ class Gathered(Struct, frozen=True, dict=True):
     *keeps_future* (they are only stored); *dated_ahead* has their latest time (ms since 1970) by system and host.
 
     *unread* are unreadable files, folders and records, *hosts* the hosts with samples, *systems* the number of
-    records per system, and *configured* the records of configurations (:func:`firsttouch.records.drift.configured`).
-    They are complete once the samples have been read.
+    records per system, and *configured* the records of configurations
+    (:func:`firsttouch.records.drift.configured`). They are complete once the samples have been read.
     """
 
     paths: Sequence[Path]

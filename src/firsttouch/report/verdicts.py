@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.judge.verdict import ORDER, SUSPECTED, HostSummary, HostVerdict, Word, answer, deciding
+from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word
 from firsttouch.records.cases import by_key
 from firsttouch.report import render
 from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Fold, Group, Listing, Paragraph, Span, Table, Text, word_span
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import count, list_names, plain
+from firsttouch.systems.expectation import SUSPECTED, answer, deciding
 from firsttouch.units import iso
 
 # ----------------------------------------------------------------------

@@ -9,4 +9,5 @@ In: the YAML file of a system, or the topology of this host. Out: a :class:`~def
 - ``references``: the expected values, from the file or from published tables
 - ``draft``: the YAML of a system drafted from a topology
 - ``theoretical_bandwidth``: the theoretical bandwidth of a host's memory
+- ``expectation``: the level that the memory and the caches of one host should reach, by its modules and processor
 """

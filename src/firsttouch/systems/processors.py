@@ -8,15 +8,17 @@ import json
 import re
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from firsttouch import documents, paths
 from firsttouch.documents import Count, FileTable, Percentage, Regex, Text, Transfers
 from firsttouch.errors import BadInput, one_line
+from firsttouch.host.configuration import MODULE
 
 
 class PackageMemory(FileTable, frozen=True):
@@ -144,3 +146,27 @@ def read_share(processor: Processor) -> ReadShare | None:
         return None
     models = f"{len(kin)} model{'s' * (len(kin) > 1)} of {processor.family.microarchitecture}"
     return ReadShare(statistics.median(kin), False, models)
+
+
+def pattern_of(name: str) -> Regex:
+    """Return the pattern of a processor's *name*; on Arm it includes the vendor of the board."""
+    model = name if name.startswith("MIDR") else name.rpartition(", ")[0]
+    escaped = re.escape(model).replace(r"\ ", " ").replace(r"\-", "-")
+    return Regex(f"^{escaped}(,|$)")
+
+
+def family_of(name: str, settings: Mapping[str, str], model: Model) -> Family:
+    """Return the family of the processor with this *name* and this *model* only.
+
+    *settings* are the configuration of a host with it.
+    """
+    if processor := find(name):
+        learnt_fields = {
+            field: getattr(model, field) for field in ("pattern", "read_share", "tolerance", "measured")
+        }
+        models = (replace(processor.model, **learnt_fields),)
+        return replace(processor.family, description=settings["cpu.model"], models=models)
+    modules = (text.split() for key, text in settings.items() if key.startswith(MODULE))
+    kind = next((words[2] for words in modules if len(words) > 2), "unknown").split("-")[0].rstrip(",")
+    memory = PackageMemory(kind, "the modules of hosts of this site")
+    return Family("", settings["cpu.model"], settings["cpu.model"], memory, (model,))

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
-from firsttouch.judge.expectation import traffic
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.parts import part_of
 from firsttouch.records.schema import Record
@@ -34,6 +33,7 @@ from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import nodes, span, times
+from firsttouch.systems.expectation import traffic
 from firsttouch.units import format_bytes, number, percent, quantity
 
 CHECK = "bandwidth"

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.judge.constants import AS_MEMORY
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     FEWEST_DRAWN,
@@ -35,6 +34,7 @@ from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, whole
 from firsttouch.report.text import clean, count, nodes, span, times
+from firsttouch.systems.expectation import AS_MEMORY
 from firsttouch.units import format_bytes
 
 CHECK = "latency"

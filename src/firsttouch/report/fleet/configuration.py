@@ -96,7 +96,9 @@ def host_drift(configurations: Mapping[str, Configuration], findings: Findings) 
     if not own:
         return None
     apart = drift(own)
-    return Drifted(apart, apart.by_hosts(), [(two, dividing_settings(own, two.better, two.worse)) for two in findings.divided])
+    return Drifted(
+        apart, apart.by_hosts(), [(two, dividing_settings(own, two.better, two.worse)) for two in findings.divided]
+    )
 
 
 def _settings(deviations: Sequence[Deviation]) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The level that parts of one host should reach, without references or other hosts.
+"""The level that the memory and the caches of one host should reach, without references or other hosts.
 
 The bandwidth of a bank follows from its modules or its processor, and the share of theory that reads reach on such
-processors. Ratios within the host need no source: equal banks, both directions of a link, and caches faster than
-the next level. A part is *as expected*, *low* or *impossible* (suspect, never a fail), or *unknown*.
+processors. Caches are faster than the next level. A part is *as expected*, *low* or *impossible* (suspect, never a
+fail), or *unknown*. The judge compares equal parts of the host with each other
+(:mod:`firsttouch.judge.equal_parts`).
 """
 
 from __future__ import annotations
@@ -11,35 +12,41 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from firsttouch.documents import attributes
 from firsttouch.host.configuration import CACHES, DISTANCES, MODULE, VIRTUAL
 from firsttouch.host.memory_modules import channel_of, rate_of, socket_of_slot
-from firsttouch.judge import questions
-from firsttouch.judge.constants import (
-    AS_MEMORY,
-    COPY_SHARES,
-    LEAST_LOSS,
-    PRIOR_FREEDOM,
-    PRIOR_NOISE,
-    PRIOR_SPREAD,
-    READ_SHARE,
-    SHARE_TOLERANCES,
-)
-from firsttouch.judge.statistics import as_fraction
-from firsttouch.judge.verdict import Expectation
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Floats
-from firsttouch.records.parts import kind_of, part_of
+from firsttouch.records.parts import part_of
 from firsttouch.records.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.systems import processors
 from firsttouch.systems.facts import CHANNEL_BYTES, Facts
 from firsttouch.systems.processors import Processor
 from firsttouch.units import format_bytes, parse_bytes, quantity
+
+#: The answers about a part by its expected level. Impossible: better than it can be.
+Answer = Literal["as expected", "low", "impossible", "unknown"]
+#: The answers that make a host suspect, the worse one first.
+SUSPECTED: Sequence[Answer] = ("low", "impossible")
+
+#: A policy: a cache whose accesses take this share of the time of memory's is not seen.
+AS_MEMORY: Final = 0.75
+#: The share of the theoretical bandwidth that reads by all PUs reach, the median of 125 bare-metal hosts of 35
+#: models whose modules were read (SpareCores/sc-inspector-data of 22 August 2026, bw_mem; 0.72 to 0.92 from 5 to
+#: 95 %).
+READ_SHARE: Final = 0.86
+#: The least and the largest share that ordinary copies reach on them if each byte is counted once (sc-membench).
+COPY_SHARES: Final = (0.21, 0.4)
+#: The loss beyond which one in a hundred of these hosts lies below hosts of its own model, of other models of its
+#: microarchitecture, and of any other model. They are used for the probe's reads, too: one thread of it reads 1.13
+#: times as fast as bw_mem (bench/one_host.py; median of 16 rounds on a busy slice, from 0.33 to 2.64).
+SHARE_TOLERANCES: Final = {"model": 0.155, "kin": 0.17, "any": 0.25}
 
 SLICE = "a slice: the share of its host is the hypervisor's"
 _ROOT = "run it as root once, as the modules cannot be read"
@@ -60,6 +67,83 @@ _WITH_READS = "write-allocate included"
 _COUNTED = {"copy": 2 / 3, "scale": 2 / 3, "add": 3 / 4, "triad": 3 / 4}
 
 
+class Expectation(Struct, frozen=True):
+    """The level that a *part* should reach in one *kind* of metric, and *reaches*, in *unit* (NaN: unknown).
+
+    Beyond *limit* it is low. *basis* is the source of the level, *needs* names missing facts, and *theory* is the
+    level that the modules allow (NaN: unknown).
+    """
+
+    part: str
+    kind: str
+    answer: Answer
+    basis: str
+    reaches: float = math.nan
+    expected: float = math.nan
+    limit: float = math.nan
+    unit: str = ""
+    needs: str = ""
+    theory: float = math.nan
+
+    @classmethod
+    def for_part(
+        cls, part: str, kind: str, reaches: float, expected: float, tolerance: float, *, unit: str, basis: str
+    ) -> Expectation:
+        """Return the answer for a part that may lose the fraction *tolerance* of what is *expected*.
+
+        For latencies, larger is worse.
+        """
+        is_latency = kind == "latency"
+        limit = expected / (1 - tolerance) if is_latency else expected * (1 - tolerance)
+        is_low = reaches > limit if is_latency else reaches < limit
+        return cls(part, kind, "low" if is_low else "as expected", basis, reaches, expected, limit, unit)
+
+    @property
+    def sight(self) -> float:
+        """The smallest loss (a fraction) that would be called low; NaN unless the part is as expected."""
+        share = self.limit / self.reaches
+        return 1 - min(share, 1 / share) if self.answer == "as expected" else math.nan
+
+    def text(self) -> str:
+        """Return the expectation as one sentence."""
+        value = f" {quantity(self.reaches, self.unit)}" if math.isfinite(self.reaches) else ""
+        stated = f"{self.part}: {self.kind}{value}, {self.answer}"
+        if self.answer == "low":
+            stated += f" (limit {quantity(self.limit, self.unit)})"
+        elif self.sight > 0:
+            stated += f" (a loss of {100 * self.sight:.0f} % would be low)"
+        return f"{stated}: {self.basis}" + (f"; {self.needs}" if self.needs else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        numbers = {name: getattr(self, name) for name in ("reaches", "expected", "limit", "theory", "sight")}
+        return {
+            **attributes(self, "part", "kind", "answer", "basis", "unit", "needs"),
+            **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
+            "text": self.text(),
+        }
+
+
+def answer(expectations: Iterable[Expectation]) -> Answer:
+    """Return the answer for a host: its worst part's; "as expected" requires that its memory bandwidth is."""
+    expectations = list(expectations)
+    for suspected in SUSPECTED:
+        if any(e.answer == suspected for e in expectations):
+            return suspected
+    of_memory = [e.answer for e in expectations if (e.part.split()[0], e.kind) == ("memory", "bandwidth")]
+    return "as expected" if of_memory and "unknown" not in of_memory else "unknown"
+
+
+def deciding(expectations: Iterable[Expectation]) -> Expectation | None:
+    """Return the expectation that states the :func:`answer` with the widest sight, None without one.
+
+    Rates come before ratios.
+    """
+    expectations = list(expectations)
+    stating = [e for e in expectations if e.answer == answer(expectations)]
+    return max(stating, key=lambda e: (e.unit == "GB/s", max(e.sight, 0.0)), default=None)
+
+
 def traffic(case: Case, value: float) -> float:
     """Return the bandwidth of memory that a *value* shows (GB/s), as if all were reads; NaN: it shows none."""
     p = case.parameters
@@ -72,7 +156,7 @@ def traffic(case: Case, value: float) -> float:
     return value / (1.0 if p.get("stores") == "streaming" else _COUNTED.get(str(p.get("kernel")), math.nan))
 
 
-class _Measured(Struct, frozen=True):
+class Measured(Struct, frozen=True):
     """A case of a host with its *value*; *is_calm*: at least one repetition was not disturbed."""
 
     case: Case
@@ -109,52 +193,51 @@ class _Measured(Struct, frozen=True):
         return self.case.check, self.case.metric, str(others)
 
 
-def of_host(
-    samples: SamplesTable,
-    values: Floats,
-    host: int,
-    facts: Facts | None,
-    settings: Mapping[str, str],
-    *,
-    ratios: bool = True,
-) -> tuple[Expectation, ...]:
-    """Return the levels that the parts of a *host* (a number of *samples*) should reach.
-
-    *values* belong to the groups of *samples* (NaN: not used), *facts* to the system if known; *settings* are the
-    host's configuration. Without *ratios*, parts are not compared within the host, because a fleet judges them
-    better.
-    """
-    measured = []
-    for group in samples.groups_of_host(host).tolist():
-        if values[group] > 0 and samples.judged[samples.begins[group] + samples.counts[group] - 1]:
-            rows = samples.rows_of(slice(group, group + 1))
-            is_calm = not samples.is_busy(rows).all()
-            measured.append(_Measured(samples.cases[samples.case[group]], float(values[group]), is_calm))
-    states = samples.settings.get(samples.hosts[host], {})
-    return tuple(_Host(measured, states, facts, settings).expectations(ratios=ratios))
-
-
 def processor_name(settings: Mapping[str, str]) -> str:
     """Return the name by which files of processors describe the processor of a host with these *settings*."""
     return f"{settings.get('cpu.model', '')}, {settings.get('board.vendor', '')}"
 
 
-class _Host:
-    """The cases of one host, and its known facts."""
+#: An expectation, and the values that it rests on.
+Stated = tuple[Expectation, Sequence[Measured]]
+
+
+def settled(stated: Iterable[Stated]) -> Iterator[Expectation]:
+    """Yield the expectations. A part that was measured only while disturbed is neither good nor low."""
+    for expected, measured in stated:
+        is_disturbed = bool(measured) and not any(m.is_calm for m in measured)
+        if is_disturbed and expected.answer != "impossible":
+            yield replace(expected, answer="unknown", needs=_IDLE, theory=math.nan)
+        else:
+            yield expected
+
+
+class HostParts:
+    """The measured parts of a *host* (a number of *samples*), and its known facts.
+
+    *values* belong to the groups of *samples* (NaN: not used), *facts* to the system if known; *settings* are the
+    host's configuration.
+    """
 
     def __init__(
-        self,
-        measured: Sequence[_Measured],
-        states: Mapping[str, float],
-        facts: Facts | None,
-        settings: Mapping[str, str],
+        self, samples: SamplesTable, values: Floats, host: int, facts: Facts | None, settings: Mapping[str, str]
     ) -> None:
+        measured = []
+        for group in samples.groups_of_host(host).tolist():
+            if values[group] > 0 and samples.judged[samples.begins[group] + samples.counts[group] - 1]:
+                rows = samples.rows_of(slice(group, group + 1))
+                is_calm = not samples.is_busy(rows).all()
+                measured.append(Measured(samples.cases[samples.case[group]], float(values[group]), is_calm))
+        states = samples.settings.get(samples.hosts[host], {})
         self._facts, self._settings, self._theory = facts, settings, states.get(BANK_BANDWIDTH)
         places = [(part_of(m.case), m) for m in measured]
-        self._banks = by_key(
-            ((p.place[0], m) for p, m in places if p.name == "memory" and p.place), lambda b: b[0]
+        #: The values of each bank and of each link, by their numbers.
+        self.banks, self.links = (
+            {place: [m for _, m in of] for place, of in by_key(of_name, lambda pair: pair[0].place).items()}
+            for of_name in (
+                [(p, m) for p, m in places if p.name == name and p.place] for name in ("memory", "link")
+            )
         )
-        self._links = by_key(((p.place, m) for p, m in places if p.name == "link" and p.place), lambda b: b[0])
         #: Rates of all PUs by programs with unknown traffic.
         self._totals = [
             m
@@ -183,14 +266,14 @@ class _Host:
             for package, of_package in sorted(slots.items(), key=str)
         }
         #: The firmware's distances of pairs of NUMA nodes.
-        self._distances = {
+        self.distances = {
             (row.split(":")[0], node): distance
             for row in settings.get(DISTANCES, "").split("; ")
             for node, distance in re.findall(r"(\d+)=(\d+)", row)
         }
         #: NUMA nodes of a package (packages may differ: the most), and packages with memory.
-        self._nodes = max(map(int, settings.get("numa.nodes_per_package", "1").split(" or ")))
-        self._packages = max(len(self._banks) / self._nodes, 1.0)
+        self.nodes = max(map(int, settings.get("numa.nodes_per_package", "1").split(" or ")))
+        self._packages = max(len(self.banks) / self.nodes, 1.0)
         cores = self._processor.model.cores if self._processor else None
         self._is_slice = (
             bool(settings.get(VIRTUAL))
@@ -198,19 +281,11 @@ class _Host:
             or states.get("pus", math.inf) < (cores or 0) * self._packages
         )
 
-    def expectations(self, *, ratios: bool) -> Iterator[Expectation]:
-        """Yield the expectations from sources, then from ratios. What others disturbed is neither good nor low."""
-        for expected, measured in itertools.chain(self._from_sources(), self._from_ratios() if ratios else ()):
-            is_disturbed = bool(measured) and not any(m.is_calm for m in measured)
-            if is_disturbed and expected.answer != "impossible":
-                yield replace(expected, answer="unknown", needs=_IDLE, theory=math.nan)
-            else:
-                yield expected
-
-    def _from_sources(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
+    def from_sources(self) -> Iterator[Stated]:
+        """Yield the levels that follow from the modules, the processor or the system's facts."""
         if not self._is_slice:
             yield from ((expected, ()) for expected in self._populated())
-        best = {b: [m for _, m in of if m.reads > 0] for b, of in sorted(self._banks.items())}
+        best = {b: [m for m in of if m.reads > 0] for (b,), of in sorted(self.banks.items())}
         if self._totals and not any(best.values()):
             total = max(self._totals, key=lambda m: m.value)
             yield self._bandwidth("", total.value, total.value, total), [total]
@@ -223,39 +298,7 @@ class _Host:
                 stated = replace(stated, basis=f"{stated.basis}, {_WITH_READS}")
             yield stated, [fastest] if fastest else ()
 
-    def _from_ratios(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
-        links = {place: [m for _, m in of] for place, of in self._links.items()}
-        pairs = {(a, b): (links[a, b], links[b, a]) for a, b in links if a < b and (b, a) in links}
-        banks = {f"memory of bank {b}": [m for _, m in of] for b, of in self._banks.items()}
-        compared = [*self._twins(banks, "banks")]
-        yield from compared
-        low = {(expected.part, expected.kind) for expected, _ in compared if expected.answer == "low"}
-        uneven: set[tuple[str, str]] = set()
-        for (a, b), (there, back) in pairs.items():
-            both = {f"link from NUMA {a} to bank {b}": there, f"link from NUMA {b} to bank {a}": back}
-            for expected, measured in self._twins(both, "direction"):
-                # Links to slow memory are slow, too.
-                if not {(f"memory of bank {bank}", expected.kind) for bank in (a, b)} & low:
-                    yield expected, measured
-                    if expected.answer == "low":
-                        uneven.add((a, b))
-        # A link that is slow in both directions is compared with others of its distance.
-        sets: dict[tuple[str, bool], dict[str, list[_Measured]]] = {}
-        for (a, b), (there, back) in pairs.items():
-            first, second = sorted(int(node) // self._nodes for node in (a, b))
-            is_between = first != second and self._nodes > 1
-            name = f"packages {first} and {second}" if is_between else f"NUMA {a} and {b}"
-            if (distance := self._distances.get((a, b))) and (a, b) not in uneven:
-                of_set = sets.setdefault((distance, is_between), {})
-                of_set.setdefault(f"links between {name}", []).extend((*there, *back))
-        for of_set in sets.values():
-            yield from self._twins(of_set, "slowest of equal distance")
-        yield from self._caches()
-
-    # ------------------------------------------------------------------
-    # From sources
-
-    def _bandwidth(self, bank: str, reaches: float, counted: float, total: _Measured | None = None) -> Expectation:
+    def _bandwidth(self, bank: str, reaches: float, counted: float, total: Measured | None = None) -> Expectation:
         """Return the rate that a bank should reach (GB/s, as reads), or all banks in a program's *total*.
 
         *counted* (GB/s) excludes reads that stores may cause.
@@ -311,18 +354,18 @@ class _Host:
         rates, packages = [*itertools.chain(*self._channels.values())], self._packages
         is_certain, mean = bool(rates) and all(rates), sum(rates) / packages
         if bank and None not in self._channels and len(self._channels) == packages:
-            rates, packages = [*self._channels.values()][int(bank) // self._nodes], 1.0
+            rates, packages = [*self._channels.values()][int(bank) // self.nodes], 1.0
         count, memory = len(rates) / packages, self._processor.family.memory if self._processor else None
         theory = self._theory or 0.0
         if not theory and memory and memory.channels and memory.transfer_rate:
-            theory = memory.channels * memory.transfer_rate * CHANNEL_BYTES / self._nodes / 1e9
+            theory = memory.channels * memory.transfer_rate * CHANNEL_BYTES / self.nodes / 1e9
             if is_certain:
                 theory *= min(count / memory.channels, 1) * min(rates) / memory.transfer_rate
         elif is_certain:
             theory *= sum(rates) / packages / mean
         highest = theory
         if is_certain:
-            with_whole_channels = math.ceil(count / self._nodes) * self._nodes * max(rates)
+            with_whole_channels = math.ceil(count / self.nodes) * self.nodes * max(rates)
             highest *= with_whole_channels * packages / sum(rates)
         return theory, highest, is_certain or self._theory is not None
 
@@ -341,43 +384,7 @@ class _Host:
                 f"modules of package {package or 0}", "channels", count, usual, 0.0, unit="1", basis=basis
             )
 
-    # ------------------------------------------------------------------
-    # Ratios inside the host
-
-    def _twins(
-        self, parts: Mapping[str, Sequence[_Measured]], name: str
-    ) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
-        """Yield how each of several equal parts compares with the others, by the cases that all have.
-
-        Links of equal distance may differ by design, because some share a connection, so each is compared with the
-        *slowest* other one. Other parts are compared with the median.
-        """
-        for kind in ("bandwidth", "latency"):
-            ways = {
-                p: by_key((m for m in of if kind_of(m.case) == kind), lambda m: m.way) for p, of in parts.items()
-            }
-            shared = set.intersection(*map(set, ways.values())) if len(ways) > 1 else set()
-            if not shared:
-                continue
-            logs = np.array(
-                [
-                    [np.mean([math.log(m.value) for m in of_part[way]]) for way in shared]
-                    for of_part in ways.values()
-                ]
-            )
-            deviation = np.hypot([PRIOR_SPREAD], PRIOR_NOISE / math.sqrt(len(shared)))
-            deviation *= math.sqrt(1 + 1 / (len(ways) - 1))
-            freedom = np.array([PRIOR_FREEDOM + len(ways) - 2])
-            limit = float(questions.limits(deviation, freedom, len(ways), LEAST_LOSS)[1][0])
-            usual = np.median if not name.startswith("slowest") else np.max if kind == "latency" else np.min
-            for number, (part, of_part) in enumerate(ways.items()):
-                others = usual(np.delete(logs, number, axis=0), axis=0)
-                ratio = 100 * math.exp(float(np.mean(logs[number] - others)))
-                basis = f"as a share of the other {name}"
-                stated = Expectation.for_part(part, kind, ratio, 100.0, as_fraction(limit), unit="%", basis=basis)
-                yield stated, [m for way in shared for m in of_part[way]]
-
-    def _caches(self) -> Iterator[tuple[Expectation, Sequence[_Measured]]]:
+    def caches(self) -> Iterator[Stated]:
         """Yield whether each cache is faster than the next level, and the last one clearly faster than memory."""
         recorded = re.findall(r"L(\d+) ([^,]+)", self._settings.get(CACHES, ""))
         sizes = sorted({(parse_bytes(size), int(level)) for level, size in recorded})
@@ -398,7 +405,7 @@ class _Host:
             for (below, _), (size, level) in itertools.pairwise([(0, 0), *sizes]):
                 # A cache is shared with code and other data: half of it is surely in it. The memory of a NUMA node
                 # may use only its share of the caches of a package (Intel's SNC).
-                fitting = size / 2 * (min(packaged / self._nodes, 1) if level > _OF_CORE else 1)
+                fitting = size / 2 * (min(packaged / self.nodes, 1) if level > _OF_CORE else 1)
                 levels += [(f"L{level}", m) for m in curve if below < m.size <= fitting][-1:]
             if not levels or curve[-1].size <= sizes[-1][0]:
                 continue
@@ -411,7 +418,7 @@ class _Host:
             )
             yield self._of_slice(stated, m), (m, slower)
 
-    def _of_slice(self, stated: Expectation, m: _Measured) -> Expectation:
+    def _of_slice(self, stated: Expectation, m: Measured) -> Expectation:
         """Return what is *stated* of caches that *m* shows: the ones of a slice are never low."""
         if stated.answer != "low" or not self._is_slice:
             return stated
