@@ -14,6 +14,7 @@ from firsttouch.judge import baseline
 from firsttouch.judge.judging import judge
 from firsttouch.records import samples_table
 from firsttouch.records.schema import append
+from firsttouch.systems import references
 from firsttouch.systems.definition import load
 
 
@@ -78,6 +79,11 @@ class TestDivided:
         assert "good hosts differ too much" in fleet_baseline.not_learnt[0][1]
 
 
+def put(text, fleet_baseline):
+    """Return the text of a system's file with the references of a baseline."""
+    return references.with_learnt(text, (learnt.reference for learnt in fleet_baseline.learnt))
+
+
 class TestBaseline:
     def test_the_file_that_is_written_judges_the_next_host(self, tmp_path, run_cli):
         document_of(tmp_path)
@@ -100,7 +106,7 @@ class TestBaseline:
         once = file.read_text()
         assert run_cli(*argv).status == 0
         assert file.read_text() == once
-        assert yaml.safe_load(baseline.without(once)) == yaml.safe_load(before)
+        assert yaml.safe_load(references.without_learnt(once)) == yaml.safe_load(before)
         assert sorted(p.name for p in tmp_path.iterdir()) == ["records.jsonl", "s.yaml"]
 
     @pytest.mark.parametrize(
@@ -115,20 +121,18 @@ class TestBaseline:
     )
     def test_other_content_of_the_file_stays(self, text):
         fleet_baseline = baseline_of(fleet(), _without_references())
-        written = baseline.put(text, fleet_baseline)
+        written = put(text, fleet_baseline)
         old, new = yaml.safe_load(text), yaml.safe_load(written)
         assert len(new.pop("learnt")) == 1
         assert old == new
         more = f"{written}\nc: 3  # added by hand\n"
-        assert yaml.safe_load(baseline.without(more)) == {**old, "c": 3}
-        assert yaml.safe_load(baseline.put(more, fleet_baseline))["c"] == 3
+        assert yaml.safe_load(references.without_learnt(more)) == {**old, "c": 3}
+        assert yaml.safe_load(put(more, fleet_baseline))["c"] == 3
 
     @pytest.mark.parametrize("text", ['GB/s", check: "x', "x\ny: z", "*a", "}]", "x # y", "\x1b\x85\u2028"])
     def test_no_text_of_a_record_is_a_key_of_the_file(self, text):
         records = [replace(r, unit=text, parameters={**r.parameters, "kernel": text}) for r in fleet()]
-        (reference,) = yaml.safe_load(baseline.put("a: 1\n", baseline_of(records, _without_references())))[
-            "learnt"
-        ]
+        (reference,) = yaml.safe_load(put("a: 1\n", baseline_of(records, _without_references())))["learnt"]
         assert reference["value"].endswith(f" {text}")
         assert reference["parameters"]["kernel"] == text
         assert reference.keys() == {"check", "metric", "parameters", "value", "tolerance", "error", "source"}

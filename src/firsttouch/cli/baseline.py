@@ -19,7 +19,7 @@ from firsttouch.records import atomic_files
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.report import inputs
 from firsttouch.systems import definition as systems
-from firsttouch.systems import processors
+from firsttouch.systems import processors, references
 from firsttouch.systems.definition import load
 
 EXAMPLES = f"""\
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     system = load(args.system)
     if system.path is None:
         raise Missing(f"{system.name} has no file: `firsttouch system draft {system.name}` writes one")
-    text = baseline.without(system.path.read_text(encoding="utf-8"))
+    text = references.without_learnt(system.path.read_text(encoding="utf-8"))
     before = systems.build(documents.parse_yaml(text, system.path), path=system.path)
     samples, given = inputs.system_samples(args.records, system)
     given.print_ahead()
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if not learned.learnt:
         reasons = sorted({why for _, why in learned.not_learnt}) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
-    updated = baseline.put(text, learned)
+    updated = references.with_learnt(text, (learnt.reference for learnt in learned.learnt))
     # An invalid file is never written.
     systems.build(documents.parse_yaml(updated, system.path), path=system.path)
     out = args.output or str(system.path)
@@ -129,11 +129,11 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
         "hosts": hosts,
         "references": [
             {
-                "case": reference.case.name,
-                "unit": reference.case.unit,
-                **documents.attributes(reference, "value", "limit", "error", "hosts", "repetitions"),
+                "case": learnt.case.name,
+                "limit": learnt.limit,
+                **documents.attributes(learnt.reference, "unit", "value", "error", "source"),
             }
-            for reference in learned.learnt
+            for learnt in learned.learnt
         ],
         "outliers": {h: [{"case": c.name, "share": s} for c, s in cases] for h, cases in learned.outliers.items()},
         "not_learnt": {case.name: why for case, why in learned.not_learnt},

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learns a system's references from a fleet's records, and writes them into the system's file."""
+"""Learns a system's references from a fleet's records."""
 
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from collections.abc import Mapping, Sequence
 
@@ -24,49 +23,22 @@ from firsttouch.judge.constants import (
 )
 from firsttouch.judge.levels import middles
 from firsttouch.judge.part_judge import Fleet, judge_parts
-from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.cases import Case, by_key, with_distinct_names
 from firsttouch.records.catalogue import checks
 from firsttouch.records.groups import Ints
 from firsttouch.records.parts import part_of
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.statistics import as_fraction, as_logarithm
 from firsttouch.systems.definition import System
-
-#: The lines around learnt references, which mark them for later runs.
-BEGIN = "# Learnt by `firsttouch baseline`, which rewrites these lines: do not change them.\n"
-END = "# End of what was learnt.\n"
+from firsttouch.systems.references import Reference
 
 
 class Learnt(Struct, frozen=True):
-    """A learnt reference: its *case*, and the *value* that good hosts reach.
-
-    *limit* is the tolerance and *error* the standard deviation of a repetition, both relative to the value.
-    *hosts* is the number of good hosts, *repetitions* the average number per host.
-    """
+    """A learnt *reference* of a *case*: what good hosts reach, with a tolerance of *limit* on the bad side."""
 
     case: Case
-    value: float
+    reference: Reference
     limit: float
-    error: float
-    hosts: int
-    repetitions: float
-
-    def line(self) -> str:
-        """Return the reference as an item of the list in the system's file."""
-        case, value, share = self.case, f"{self.value:.6g}", f"{100 * self.limit:.3f} %"
-        sides = {"lower": f"-{share}"} if case.better != "lower" else {}
-        sides |= {"upper": share} if case.better != "higher" else {}
-        fleet = f"fleet of {self.hosts} hosts, {self.repetitions:.1f} repetitions each"
-        fields = {
-            "check": case.check,
-            "metric": case.metric,
-            "parameters": case.parameters,
-            "value": float(value) if case.unit == "1" else f"{value} {case.unit}",
-            "tolerance": sides,
-            "error": f"{100 * self.error:.4f} %",
-            "source": f"{fleet}, {datetime.date.today().isoformat()}",
-        }
-        return f"- {json.dumps({name: value for name, value in fields.items() if value})}"
 
 
 class Baseline(Struct, frozen=True):
@@ -149,7 +121,10 @@ def _reached(
     repetitions = np.nansum(fleet.repetitions[places][:, hosts[spread.good]]) / max(good, 1)
     sign = case.loss_sign
     error = max(float(np.median(noises)), LEAST_NOISE) if len(noises) else PRIOR_NOISE
-    reference = Learnt(case, math.exp(sign * spread.centre), limit, error, good, float(repetitions))
+    source = f"fleet of {good} hosts, {repetitions:.1f} repetitions each, {datetime.date.today().isoformat()}"
+    sides = None if case.better == "lower" else -limit, None if case.better == "higher" else limit
+    stated = case.check, case.metric, case.parameters, math.exp(sign * spread.centre)
+    reference = Learnt(case, Reference(*stated, *sides, case.unit, source, 0, error), limit)
     left_out = np.flatnonzero(~spread.good).tolist()
     return reference, {names[hosts[h]]: math.expm1(sign * (level[h] - spread.centre)) for h in left_out}
 
@@ -166,16 +141,3 @@ def _one_for_each_part(cases: Sequence[Case]) -> list[Case]:
         first, *others = by_key(ordered, part_of).values()
         kept += [first[0], *(of_part[len(of_part) // 2] for of_part in others[:-1]), *ordered[1:][-1:]]
     return kept
-
-
-def without(text: str) -> str:
-    """Return the text of a system's file without the references that were learnt before."""
-    head, _, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    return head + tail if end else text
-
-
-def put(text: str, learnt: Baseline) -> str:
-    """Return the text of a system's file with the references of *learnt* instead of earlier ones."""
-    lines = "".join(f"{reference.line()}\n" for reference in learnt.learnt)
-    return f"{without(text).rstrip()}\n{BEGIN}learnt:\n{lines}{END}"

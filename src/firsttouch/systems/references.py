@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations_with_replacement, product
@@ -422,3 +423,38 @@ def _ambiguous(references: Iterable[Reference], facts: Facts) -> Iterator[tuple[
                         f"matches the same records of {later.check}/{later.metric} as the reference on line "
                         f"{earlier.line}, equally specifically: give one of them another parameter",
                     )
+
+
+# ----------------------------------------------------------------------
+# Learnt references in a system's file
+
+#: The lines around learnt references, which mark them for later runs.
+_BEGIN = "# Learnt by `firsttouch baseline`, which rewrites these lines: do not change them.\n"
+_END = "# End of what was learnt.\n"
+
+
+def without_learnt(text: str) -> str:
+    """Return the text of a system's file without the references that were learnt before."""
+    head, _, rest = text.partition(_BEGIN)
+    _, end, tail = rest.partition(_END)
+    return head + tail if end else text
+
+
+def with_learnt(text: str, learnt: Iterable[Reference]) -> str:
+    """Return the text of a system's file with *learnt* references instead of earlier ones."""
+    lines = "".join(f"- {json.dumps(_fields(reference))}\n" for reference in learnt)
+    return f"{without_learnt(text).rstrip()}\n{_BEGIN}learnt:\n{lines}{_END}"
+
+
+def _fields(reference: Reference) -> dict[str, Any]:
+    value, sides = f"{reference.value:.6g}", {"lower": reference.lower, "upper": reference.upper}
+    fields = {
+        "check": reference.check,
+        "metric": reference.metric,
+        "parameters": reference.parameters,
+        "value": float(value) if reference.unit == "1" else f"{value} {reference.unit}",
+        "tolerance": {name: f"{100 * side:.3f} %" for name, side in sides.items() if side is not None},
+        "error": f"{100 * (reference.error or 0):.4f} %",
+        "source": reference.source,
+    }
+    return {name: value for name, value in fields.items() if value}
