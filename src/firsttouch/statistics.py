@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistical inference: losses, rounding, pooled variances, and tails of distributions.
+"""Losses as logarithms, the step of rounded values, and the tails of distributions.
 
 The tests compare each function with SciPy, which is not needed at run time.
 """

@@ -285,7 +285,7 @@ _seen: set[str] = set()
 #: texts, and tables to which a site may add, but no case does.
 _CONSTANT = {
     *("firsttouch.documents", "firsttouch.judge.causes", "firsttouch.records.drift"),
-    *("firsttouch.judge.statistics", "firsttouch.records.catalogue", "firsttouch.report.figures.svg"),
+    *("firsttouch.statistics", "firsttouch.records.catalogue", "firsttouch.report.figures.svg"),
     *("firsttouch.report.forms", "firsttouch.report.text"),
 }
 

@@ -7,7 +7,7 @@ import scipy  # its parts are imported when they are used, not while tests are c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch.judge import statistics
+from firsttouch import statistics
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -16,11 +16,11 @@ from firsttouch.execution.progress import colour_verdicts, tabular
 from firsttouch.fleet import drain
 from firsttouch.host.host_lists import fold
 from firsttouch.judge.judging import explain
-from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.records.cases import by_key
 from firsttouch.report import inputs
+from firsttouch.statistics import as_fraction
 from firsttouch.systems.definition import available, bare, load
 
 #: With more results than these, only hosts that are bad are shown in detail.

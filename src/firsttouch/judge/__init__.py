@@ -13,5 +13,5 @@ In: measurements of hosts and the references of a system. Out: the verdict of ea
 - ``causes``: the causes of bad verdicts by causes.toml
 - ``verdict``: findings and verdicts of hosts
 - ``history``, ``comparison``, ``baseline``: changes of parts, two campaigns, and references learnt from a fleet
-- ``constants``, ``statistics``: every constant with its source, and distributions, tests and intervals
+- ``constants``: every constant with its source
 """

@@ -17,12 +17,12 @@ from firsttouch.documents import FileTable
 from firsttouch.errors import first_of
 from firsttouch.host.host_lists import natural
 from firsttouch.host.memory_modules import channel_of, without_channel
-from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import Finding, PartFinding
 from firsttouch.records.cases import by_key
 from firsttouch.records.drift import ABSENT, Deviation
 from firsttouch.records.parts import part_of
 from firsttouch.records.samples_table import loss_state
+from firsttouch.statistics import as_fraction
 from firsttouch.systems.facts import Facts
 from firsttouch.units import percent
 

@@ -28,11 +28,11 @@ from firsttouch.judge.constants import (
     PRIOR_SPREAD,
 )
 from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
-from firsttouch.judge.statistics import student_quantile
 from firsttouch.judge.verdict import worse
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.statistics import student_quantile
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
 #: In order of urgency.

@@ -14,9 +14,9 @@ import numpy as np
 
 from firsttouch.judge import questions
 from firsttouch.judge.constants import LEAST_LOSS, PRIOR_FREEDOM, PRIOR_NOISE, PRIOR_SPREAD
-from firsttouch.judge.statistics import as_fraction
 from firsttouch.records.cases import by_key
 from firsttouch.records.parts import kind_of
+from firsttouch.statistics import as_fraction
 from firsttouch.systems.expectation import Expectation, HostParts, Measured, Stated, settled
 
 

@@ -24,7 +24,6 @@ from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS
-from firsttouch.judge.statistics import as_fraction
 from firsttouch.judge.verdict import (
     ORDER,
     Divided,
@@ -37,6 +36,7 @@ from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.statistics import as_fraction
 from firsttouch.systems.expectation import Expectation
 from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import day, quantity, text_range

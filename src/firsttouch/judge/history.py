@@ -28,10 +28,10 @@ from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, U
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.levels import Sessions
 from firsttouch.judge.part_judge import Judged
-from firsttouch.judge.statistics import chance_of_change
 from firsttouch.records.drift import changed_settings
 from firsttouch.records.groups import Ints, group_medians
 from firsttouch.records.parts import Series
+from firsttouch.statistics import chance_of_change
 from firsttouch.units import day, iso, percent, text_range
 
 if TYPE_CHECKING:

@@ -40,7 +40,6 @@ from firsttouch.judge.findings import (
     Findings,
 )
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
-from firsttouch.judge.statistics import as_fraction, as_logarithm, student_quantile
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
 from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
@@ -50,6 +49,7 @@ from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_
 from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
+from firsttouch.statistics import as_fraction, as_logarithm, student_quantile
 from firsttouch.systems.expectation import SUSPECTED, HostParts
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, day

@@ -28,9 +28,9 @@ from firsttouch.judge.constants import (
     PRIOR_NOISE,
     STABLE_SESSIONS,
 )
-from firsttouch.judge.statistics import chance_of_change, decimal_step
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_quantiles, medians
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.statistics import chance_of_change, decimal_step
 
 _DAY = 86_400_000
 #: How many values show whether they are rounded.

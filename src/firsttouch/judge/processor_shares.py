@@ -15,10 +15,10 @@ from firsttouch.documents import Percentage
 from firsttouch.errors import BadInput
 from firsttouch.judge import equal_parts, questions
 from firsttouch.judge.constants import FEWEST_HOSTS, PRIOR_FREEDOM, PRIOR_SPREAD
-from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.drift import Configuration
 from firsttouch.records.groups import group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.statistics import as_fraction, as_logarithm
 from firsttouch.systems import processors
 from firsttouch.systems.expectation import SHARE_TOLERANCES, HostParts, processor_name
 from firsttouch.systems.processors import Family, Model

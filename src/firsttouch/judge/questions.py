@@ -32,8 +32,8 @@ from firsttouch.judge.constants import (
     UPDATED_SHARE,
 )
 from firsttouch.judge.levels import Sessions, Stretches, mean_of_hosts
-from firsttouch.judge.statistics import as_logarithm, student_quantile
 from firsttouch.records.groups import Bools, Floats, Ints
+from firsttouch.statistics import as_logarithm, student_quantile
 
 
 class Spread(Struct, frozen=True):

@@ -14,9 +14,9 @@ from firsttouch.documents import attributes
 from firsttouch.errors import SUSPECT, first_of
 from firsttouch.host.host_lists import fold
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
-from firsttouch.judge.statistics import as_fraction, as_logarithm
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Floats
+from firsttouch.statistics import as_fraction, as_logarithm
 from firsttouch.systems.expectation import SUSPECTED, Expectation, deciding
 from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct
 
-from firsttouch.judge.statistics import student_quantile
+from firsttouch.statistics import student_quantile
 
 
 class Interval(Struct, frozen=True):
