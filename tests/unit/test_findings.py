@@ -25,6 +25,7 @@ from firsttouch.judge.verdict import ORDER
 from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import fleet_pages
+from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import SIGNS
 from firsttouch.systems.definition import System, Undescribed
 from firsttouch.systems.facts import Facts
@@ -185,7 +186,7 @@ def compared_with(judgement, rows, key):
         for n, c in enumerate(judgement.samples.cases)
         if (c.check, c.metric, c.parameters.get("bank") if c.check != "topology" else None) == key
     )
-    return judgement.reference(case)
+    return Ranks(judgement).reference(case)
 
 
 def test_the_table_has_what_the_records_say(fleet):
@@ -193,7 +194,7 @@ def test_the_table_has_what_the_records_say(fleet):
     file = pl.read_parquet(out / "findings.parquet").to_dicts()
     names_of = {case.name: number for number, case in enumerate(judgement.samples.cases)}
     keys = list(by_title(judgement).values())
-    assert len(file) == len(rows) == len(judgement.table)
+    assert len(file) == len(rows) == len(judgement.words)
     for line in file:
         row = rows[line["host"], keys[names_of[line["metric"]]]]
         assert (line["verdict"], line["unit"], line["system"]) == (row.word, row.unit, "s")
@@ -305,7 +306,7 @@ def test_a_host_in_numbers_is_what_its_findings_say(fleet):
 def test_what_nothing_judges_is_named_so(tmp_path):
     """Three hosts are too few for a comparison, and there is no reference."""
     judgement = judged(samples_table.of_records(of_a_fleet(hosts=3)), Undescribed("s"))
-    assert {*judgement.table["by"]} == {DECIDERS.index("none")}
+    assert {*judgement.by.tolist()} == {DECIDERS.index("none")}
     fleet_pages.build([judgement], tmp_path)
     assert {*pl.read_parquet(tmp_path / "findings.parquet")["verdict"]} == {"not judged"}
     assert ORDER.index("pass") == 0

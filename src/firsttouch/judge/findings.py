@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
@@ -42,8 +42,6 @@ from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import day, quantity, text_range
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from firsttouch.judge.part_judge import Fleet
     from firsttouch.systems.definition import System, Undescribed
 
@@ -113,47 +111,7 @@ class Findings(Struct, frozen=True, dict=True):
         none: tuple[None, None] = (None, None)
         return cls(samples, system, fleet, missing, configurations, *columns, [none] * len(samples.cases))
 
-    @cached_property
-    def table(self) -> pl.DataFrame:
-        """The findings, one row per host and case.
-
-        ===================  =========================================================================
-        ``case``, ``host``   their numbers in *samples*
-        ``value``            the median of the repetitions that count (NaN: none does)
-        ``n``, ``sessions``  the number of these repetitions and of their sessions
-        ``newest``           the time of the newest repetition (ms since 1970, 0: unknown)
-        ``by``, ``word``     the numbers of what decided and of the verdict
-        ``expected``         the value that the deciding reference expects (NaN: none decided)
-        ``minimum``          its lower limit, and ``maximum`` its upper one (NaN: none)
-        ``change``           ``value`` relative to ``expected``, less 1 (NaN: not comparable)
-        ``loss``             how much worse that is, from 0 (and for a pass) to 1
-        ===================  =========================================================================
-        """
-        return self.part(slice(0, len(self.words)))
-
-    def part(self, rows: slice) -> pl.DataFrame:
-        """Return some consecutive *rows* of :attr:`table`."""
-        import polars as pl  # noqa: PLC0415 - a large import
-
-        expected, minimum, maximum = (self._of_decider(name, rows) for name in ("value", "minimum", "maximum"))
-        columns: dict[str, NDArray[Any]] = {
-            "case": self.samples.case[rows],
-            "host": self.samples.host[rows],
-            "value": self.value[rows],
-            "n": self.n[rows],
-            "sessions": self._sessions[rows],
-            "newest": self.newest[rows],
-            "by": self.by[rows],
-            "word": self.words[rows],
-            "expected": expected,
-            "minimum": minimum,
-            "maximum": maximum,
-            "change": self.change[rows],
-            "loss": self.losses[rows],
-        }
-        return pl.DataFrame(columns)
-
-    def _of_decider(self, attribute: str, rows: slice) -> Floats:
+    def of_decider(self, attribute: str, rows: slice) -> Floats:
         """Return a number of the reference that decided each of *rows*; NaN if none did, or if it has none."""
         numbers = np.full((len(self.samples.cases), NONE + 1), np.nan)
         for case, references in enumerate(self.references):
@@ -165,25 +123,25 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def value(self) -> Floats:
-        """The column ``value`` of the table."""
+        """The median of the used repetitions of each row (NaN: none is used)."""
         is_measured, medians = self.n > 0, np.full(len(self.n), np.nan)
         medians[is_measured] = group_medians(self.samples.value[self.counts_now], self.n[is_measured])
         return medians
 
     @cached_property
     def n(self) -> Ints:
-        """The column ``n`` of the table."""
+        """The number of used repetitions of each row."""
         return group_sums(self.counts_now, self.samples.begins)
 
     @cached_property
     def newest(self) -> Ints:
-        """The column ``newest`` of the table."""
+        """The time of the newest repetition of each row (ms since 1970, 0: unknown)."""
         newest: Ints = self.samples.time[self.samples.begins + self.samples.counts - 1]
         return newest
 
     @property
-    def _sessions(self) -> Ints:
-        """The column ``sessions`` of the table."""
+    def sessions(self) -> Ints:
+        """The number of sessions of the used repetitions of each row."""
         session, row = self.samples.sessions_of_rows[self.counts_now], np.repeat(np.arange(len(self.n)), self.n)
         is_first = (np.diff(session, prepend=-1) != 0) | (np.diff(row, prepend=-1) != 0)
         counts: Ints = np.bincount(row[is_first], minlength=len(self.n))
@@ -191,16 +149,16 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def change(self) -> Floats:
-        """The column ``change`` of the table."""
-        expected = self._of_decider("value", slice(0, len(self.words)))
-        expected[~((expected > 0) & ~self._of_events[self.samples.case])] = np.nan
+        """``value`` relative to the expected value of each row, less 1 (NaN: not comparable)."""
+        expected = self.of_decider("value", slice(0, len(self.words)))
+        expected[~((expected > 0) & ~self.of_events[self.samples.case])] = np.nan
         change = np.divide(self.value, expected, out=expected)
         change -= 1
         return change
 
     @cached_property
     def losses(self) -> Floats:
-        """The column ``loss`` of the table."""
+        """How much worse than expected each row is, from 0 (and for a pass) to 1."""
         signs = np.array([-1 if case.better == "higher" else 1 for case in self.samples.cases], dtype=np.int8)
         is_neither = np.array([case.better == "neither" for case in self.samples.cases], dtype=np.bool_)
         losses: Floats = self.change * signs[self.samples.case]
@@ -255,17 +213,17 @@ class Findings(Struct, frozen=True, dict=True):
         Cases of events exist only on hosts with events.
         """
         counts = np.bincount(self.samples.case[self.by != NONE], minlength=len(self.samples.cases))
-        return (counts > 0) & ~self._of_events
+        return (counts > 0) & ~self.of_events
 
     @cached_property
-    def _of_events(self) -> Bools:
+    def of_events(self) -> Bools:
         """Which cases count events."""
         return np.array([event_limits.limit_of(case) is not None for case in self.samples.cases], np.bool_)
 
     @cached_property
     def _quiet(self) -> Bools:
         """Which groups are events that did not happen, or within the limit; these are not counted as metrics."""
-        quiet: Bools = (self.by == NONE) & self._of_events[self.samples.case]
+        quiet: Bools = (self.by == NONE) & self.of_events[self.samples.case]
         return quiet
 
     @cached_property
@@ -295,7 +253,7 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def disturbed(self) -> Bools:
         """Which measured groups are invalid only because other processes used the host."""
-        is_invalid: Bools = (self.words == INVALID) & ~self._of_events[self.samples.case]
+        is_invalid: Bools = (self.words == INVALID) & ~self.of_events[self.samples.case]
         return is_invalid & (group_sums(self.samples.valid, self.samples.begins) > 0)
 
     def blind_parts(self, host: str) -> Mapping[str, float]:
@@ -327,32 +285,6 @@ class Findings(Struct, frozen=True, dict=True):
         """Return the reference that decided a group, None if none did."""
         by = int(self.by[group])
         return None if by == NONE else self.references[int(self.samples.case[group])][by]
-
-    def reference(self, case: int) -> Reference | None:
-        """Return the reference that pages compare all hosts with: the one that decided the worst verdict."""
-        system, fleet = self.references[case]
-        if system is None or fleet is None:
-            return system or fleet
-        groups = self.samples.groups(case)
-        worst = [int(self.words[groups][self.by[groups] == by].max(initial=PASS)) for by in (SYSTEM, FLEET)]
-        return fleet if worst[FLEET] > worst[SYSTEM] else system
-
-    @cached_property
-    def _case_values(self) -> Floats:
-        """The level that the :meth:`reference` of each case expects; NaN if it is unknown or states no changes."""
-        references = map(self.reference, range(len(self.samples.cases)))
-        values = np.array([reference.value if reference else np.nan for reference in references], dtype=float)
-        return np.where((values > 0) & ~self._of_events, values, np.nan)
-
-    def from_reference(self, rows: slice | NDArray[np.intp]) -> Floats:
-        """Return the relative difference of the values of *rows* from the :meth:`reference` of their cases.
-
-        All hosts are compared with the same value, so the results can be drawn and counted together. NaN: not
-        judged.
-        """
-        expected = np.where(self.by[rows] == NONE, np.nan, self._case_values[self.samples.case[rows]])
-        differences: Floats = self.value[rows] / expected - 1
-        return differences
 
     @cached_property
     def common_loss(self) -> CommonLoss | None:

@@ -78,7 +78,7 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     for host in hosts:
         cells = [_empty(NOT_MEASURED)] * len(cases)
         rows = findings.groups(host)
-        differences = findings.from_reference(rows).tolist()
+        differences = ranks.from_reference(rows).tolist()
         for place, group in enumerate(rows.tolist()):
             case = int(samples.case[group])
             if case not in column:
@@ -147,7 +147,7 @@ def _tip(ranks: Ranks, host: str, group: int) -> str:
     findings = ranks.findings
     number_of_case = int(findings.samples.case[group])
     case = findings.samples.cases[number_of_case]
-    reference = findings.decider(group) if findings.words[group] else findings.reference(number_of_case)
+    reference = findings.decider(group) if findings.words[group] else ranks.reference(number_of_case)
     if reference is None or not np.isfinite(findings.change[group]):
         return host
     value = quantity(float(findings.value[group]), case.unit)
@@ -205,10 +205,10 @@ def metric_table(ranks: Ranks) -> Block:
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
     """Return the deviations of the hosts, the numbers of their groups of samples, and their reference."""
     where = ranks.findings.samples.groups(case)
-    deviations = ranks.findings.from_reference(where)
+    deviations = ranks.from_reference(where)
     measured = np.isfinite(deviations)
     groups = np.arange(where.start, where.stop)[measured].tolist()
-    return deviations[measured], groups, ranks.findings.reference(case)
+    return deviations[measured], groups, ranks.reference(case)
 
 
 def _row(ranks: Ranks, number_of_case: int) -> tuple[Entry, ...]:

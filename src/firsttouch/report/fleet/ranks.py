@@ -13,10 +13,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
-from firsttouch.judge.findings import DECIDERS, NONE, PASS, Findings
+from firsttouch.judge.findings import DECIDERS, FLEET, NONE, PASS, SYSTEM, Findings
 from firsttouch.judge.verdict import ORDER
+from firsttouch.records.groups import Floats
 from firsttouch.records.schema import table_file
 from firsttouch.report.text import anchors
+from firsttouch.systems.references import Reference
 
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
@@ -65,6 +67,36 @@ class Ranks(Struct, frozen=True, dict=True):
         cases = self.findings.samples.case[deciding[order]]
         return [int(case) for case in cases[self.findings.deciding_cases[cases]]]
 
+    def reference(self, case: int) -> Reference | None:
+        """Return the reference that pages compare all hosts with: the one that decided the worst verdict."""
+        findings = self.findings
+        system, fleet = findings.references[case]
+        if system is None or fleet is None:
+            return system or fleet
+        groups = findings.samples.groups(case)
+        worst = [
+            int(findings.words[groups][findings.by[groups] == by].max(initial=PASS)) for by in (SYSTEM, FLEET)
+        ]
+        return fleet if worst[FLEET] > worst[SYSTEM] else system
+
+    @cached_property
+    def _case_values(self) -> Floats:
+        """The level that the :meth:`reference` of each case expects; NaN if it is unknown or states no changes."""
+        references = map(self.reference, range(len(self.findings.samples.cases)))
+        values = np.array([reference.value if reference else np.nan for reference in references], dtype=float)
+        return np.where((values > 0) & ~self.findings.of_events, values, np.nan)
+
+    def from_reference(self, rows: slice | NDArray[np.intp]) -> Floats:
+        """Return the relative difference of the values of *rows* from the :meth:`reference` of their cases.
+
+        All hosts are compared with the same value, so the results can be drawn and counted together. NaN: not
+        judged.
+        """
+        findings = self.findings
+        expected = np.where(findings.by[rows] == NONE, np.nan, self._case_values[findings.samples.case[rows]])
+        differences: Floats = findings.value[rows] / expected - 1
+        return differences
+
     @cached_property
     def host_keys(self) -> dict[str, str]:
         """The addresses of hosts in a page, by name."""
@@ -112,30 +144,32 @@ def write(findings: Sequence[Findings], file: Path) -> None:
     def parts(*_: object) -> Iterator[pl.DataFrame]:
         for fleet in findings:
             for begin in range(0, len(fleet.words), _ROWS):
-                yield _named(fleet, fleet.part(slice(begin, min(begin + _ROWS, len(fleet.words)))))
+                yield _named(fleet, slice(begin, min(begin + _ROWS, len(fleet.words))))
 
     with table_file(file) as out:
         register_io_source(parts, schema=_SCHEMA).sink_parquet(out, compression_level=1, row_group_size=_ROWS)
 
 
-def _named(findings: Findings, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of the findings as in the file."""
-    cases = findings.samples.cases
-    is_unjudged = (rows["by"] == NONE) & (rows["word"] == PASS)
-    texts = {
-        "host": pl.Series(findings.samples.hosts, dtype=pl.String).gather(rows["host"]),
-        "metric": pl.Series([case.name for case in cases], dtype=pl.String).gather(rows["case"]),
-        "unit": pl.Series([case.unit for case in cases], dtype=pl.String).gather(rows["case"]),
-        "by": pl.Series(DECIDERS).gather(rows["by"]),
-        "verdict": pl.Series([*ORDER, "not judged"]).gather(rows["word"].set(is_unjudged, len(ORDER))),
+def _named(findings: Findings, rows: slice) -> pl.DataFrame:
+    """Return some consecutive *rows* of the findings as in the file."""
+    samples, words, by = findings.samples, findings.words[rows], findings.by[rows]
+    is_unjudged = (by == NONE) & (words == PASS)
+    verdicts = np.where(is_unjudged, len(ORDER), words)
+    newest = findings.newest[rows]
+    columns = {
+        "system": pl.repeat(findings.system.name, len(words), eager=True),
+        "host": pl.Series(samples.hosts, dtype=pl.String).gather(samples.host[rows]),
+        "metric": pl.Series([case.name for case in samples.cases], dtype=pl.String).gather(samples.case[rows]),
+        "unit": pl.Series([case.unit for case in samples.cases], dtype=pl.String).gather(samples.case[rows]),
+        "value": findings.value[rows],
+        **{name: findings.of_decider(name, rows) for name in ("minimum", "maximum")},
+        "expected": findings.of_decider("value", rows),
+        "change": findings.change[rows],
+        "loss": findings.losses[rows],
+        "by": pl.Series(DECIDERS).gather(by),
+        "passes": findings.n[rows],
+        "sessions": findings.sessions[rows],
+        "newest": pl.Series(newest).set(pl.Series(newest == 0), None),
+        "verdict": pl.Series([*ORDER, "not judged"]).gather(verdicts),
     }
-    return (
-        rows.with_columns(**texts)
-        .with_columns(
-            pl.col(pl.Float64).fill_nan(None),
-            system=pl.lit(findings.system.name),
-            newest=pl.when(pl.col("newest") > 0).then("newest").cast(pl.Datetime("ms", "UTC")),
-            passes=pl.col("n"),
-        )
-        .select(pl.col(name).cast(kind) for name, kind in _SCHEMA.items())
-    )
+    return pl.DataFrame(columns).select(pl.col(name).cast(kind) for name, kind in _SCHEMA.items()).fill_nan(None)
