@@ -354,30 +354,35 @@ class _Judging:
 
     def _together(self, judged: Judged, excess: Floats, errors: Floats) -> None:
         """Let metrics of a part fail together if each is below its promised level."""
-        places = np.searchsorted(self._fleet.cases, judged.series.cases)
-        of_part, of_errors = excess[places], errors[places]
-        has_reference = np.isfinite(of_part)
-        tolerance = _tolerance(
-            [(self._samples.cases[n].better, self._findings.references[n][0]) for n in judged.series.cases]
-        )
-        for host in np.flatnonzero(has_reference.any(axis=0)).tolist():
-            over = of_part[has_reference[:, host], host]
-            mean, count = float(over.mean()), len(over)
-            error = math.sqrt(float((of_errors[has_reference[:, host], host] ** 2).sum())) / count
-            limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + count) * error
-            rows = [self._samples.group(number, host) for number in judged.series.cases]
-            rows = [row for row, is_known in zip(rows, has_reference[:, host].tolist(), strict=True) if is_known]
-            if count >= 3 and mean > limit and np.mean(over > 0) >= 0.75:
-                for row, of_row in zip(rows, over.tolist(), strict=True):
-                    if of_row > 0 and self._findings.words[row] not in {FAIL, INVALID}:
-                        self._findings.words[row], self._findings.by[row] = FAIL, SYSTEM
-            fails = sum(
-                bool(self._findings.words[row] == FAIL and self._findings.by[row] == SYSTEM) for row in rows
+        numbers, findings = np.array(judged.series.cases), self._findings
+        places = np.searchsorted(self._fleet.cases, numbers)
+        over, counts = excess[places], np.isfinite(excess[places]).sum(axis=0)
+        with np.errstate(all="ignore"):
+            mean, error = (
+                np.nansum(over, axis=0) / counts,
+                np.sqrt(np.nansum(errors[places] ** 2, axis=0)) / counts,
             )
+            limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + counts) * error
+            is_low = (counts >= 3) & (mean > limit) & ((over > 0).sum(axis=0) >= 0.75 * counts)
+        allowed = as_logarithm(self._tolerance(judged.series.cases))
+        for host in np.flatnonzero(counts).tolist():
+            has_reference = np.isfinite(over[:, host])
+            rows = np.array([self._samples.group(number, host) for number in numbers[has_reference].tolist()])
+            if is_low[host]:
+                low = rows[(over[has_reference, host] > 0) & (findings.words[rows] != INVALID)]
+                low = low[findings.words[low] != FAIL]
+                findings.words[low], findings.by[low] = FAIL, SYSTEM
+            fails = np.count_nonzero((findings.words[rows] == FAIL) & (findings.by[rows] == SYSTEM))
             # The series of all parts of a name is bad if most of its parts are.
-            if fails >= (0.75 if judged.series.is_together else 0.5) * count and fails:
-                loss = mean + as_logarithm(tolerance)
-                self._add(judged, host, _PROMISED, loss, as_logarithm(tolerance), FAIL)
+            if fails >= (0.75 if judged.series.is_together else 0.5) * counts[host] and fails:
+                self._add(judged, host, _PROMISED, float(mean[host]) + allowed, allowed, FAIL)
+
+    def _tolerance(self, cases: Sequence[int]) -> float:
+        """Return the mean tolerance of the references of some cases (numbers) on the bad side."""
+        stated = ((self._samples.cases[n].better, self._findings.references[n][0]) for n in cases)
+        sides = [(better, -(r.lower or 0.0), r.upper or 0.0) for better, r in stated if r is not None]
+        tolerances = [{"higher": low, "lower": high}.get(better, max(low, high)) for better, low, high in sides]
+        return float(np.mean(tolerances)) if tolerances else 0.0
 
     def _add(  # noqa: PLR0917
         self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int, note: str = ""
@@ -477,13 +482,6 @@ def _excess(values: Floats, better: Better, reference: Reference) -> Floats:
         above = np.log(values[is_positive]) - math.log(reference.maximum)
         excess[is_positive] = np.maximum(excess[is_positive], above)
     return excess
-
-
-def _tolerance(references: Sequence[tuple[Better, Reference | None]]) -> float:
-    """Return the mean tolerance on the bad side."""
-    sides = [(better, -(r.lower or 0.0), r.upper or 0.0) for better, r in references if r is not None]
-    tolerances = [{"higher": low, "lower": high}.get(better, max(low, high)) for better, low, high in sides]
-    return float(np.mean(tolerances)) if tolerances else 0.0
 
 
 def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple[Bools, Bools]:
