@@ -19,13 +19,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from test_verdict import system_of
 
 from factories.fleet_records import records_by_host, references, simulated
-from firsttouch.judge.findings import DECIDERS
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import fleet_pages
-from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.fleet.ranks import DECIDERS, Ranks
 from firsttouch.report.text import SIGNS
 from firsttouch.systems.definition import System, Undescribed
 from firsttouch.systems.facts import Facts

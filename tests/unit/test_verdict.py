@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from firsttouch.cli.validate import undecided_note
 from firsttouch.documents import parse_yaml
 from firsttouch.fleet import verdict_log
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import HostVerdict, conclusion, status, worst
+from firsttouch.judge.verdict import HostVerdict, status, worst
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
@@ -94,7 +95,7 @@ def test_validate_ends_with_the_word_about_undecided_hosts(tmp_path, monkeypatch
     records = [structs.replace(r, system="local") for r in rates(10.0)]
     append(tmp_path / "local.jsonl", records)
     done = run_cli("validate", "--system", "local", tmp_path / "local.jsonl")
-    assert (done.status, done.err) == (0, f"firsttouch: {conclusion(['undecided'])}\n")
+    assert (done.status, done.err) == (0, f"firsttouch: {undecided_note(['undecided'])}\n")
     done = run_cli("validate", "--system", "local", "--strict", tmp_path / "local.jsonl")
     assert (done.status, done.err) == (4, "")
 

@@ -22,6 +22,7 @@ from firsttouch.campaign.here import CampaignRequest
 from firsttouch.campaign.run import HostRun
 from firsttouch.campaign.state import overview, state
 from firsttouch.cli import options
+from firsttouch.cli.validate import undecided_note
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import colour_verdicts, say, tabular
@@ -31,7 +32,7 @@ from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import fold, unfold
 from firsttouch.judge.constants import MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.verdict import HostVerdict, conclusion
+from firsttouch.judge.verdict import HostVerdict
 from firsttouch.judge.verdict import status as verdict_status
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
@@ -201,7 +202,7 @@ def _status(
 
 def _conclude(verdicts: Sequence[HostVerdict], *, strict: bool) -> None:
     """Print as the last line what the exit status 0 does not show, if anything."""
-    if note := conclusion([verdict.verdict for verdict in verdicts], strict=strict):
+    if note := undecided_note([verdict.verdict for verdict in verdicts], strict=strict):
         sys.stdout.flush()
         say(f"firsttouch: {note}")
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # type: ignore[import-untyped]
 
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, first_of
 
 #: The most hosts of a range: a longer one is a mistake.
 _MOST_HOSTS = 100_000
+#: The longest list of hosts in a sentence, and how many hosts of a longer one are named.
+_LONGEST, _NAMED = 200, 8
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -21,6 +23,12 @@ def fold(hosts: Sequence[str]) -> str:
         return str(NodeSet.fromlist(list(hosts), resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return ",".join(hosts)
+
+
+def named(hosts: Sequence[str]) -> str:
+    """Return host names for a sentence: all of them, or the first ones of a long list."""
+    names = fold(hosts)
+    return names if len(names) < _LONGEST else first_of(hosts, _NAMED)
 
 
 def unfold(text: str) -> list[str]:

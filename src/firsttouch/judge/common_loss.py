@@ -43,8 +43,6 @@ def common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) -
     half of its bad metrics are common, with a loss within half of the metric's median.
     """
     hosts = len(table.hosts)
-    if not len(groups):
-        return None
     cases = table.case[groups]
     having = np.bincount(table.case, minlength=len(table.cases))
     losing = np.bincount(cases, minlength=len(table.cases))

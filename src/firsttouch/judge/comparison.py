@@ -28,7 +28,6 @@ from firsttouch.judge.constants import (
     PRIOR_SPREAD,
 )
 from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
-from firsttouch.judge.verdict import worse
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.samples_table import SamplesTable
@@ -82,7 +81,7 @@ class Host(Struct, frozen=True):
     @property
     def worst(self) -> tuple[float, int, int]:
         """The size of its worst change (1 for a lost metric), and its numbers of lost and of changed metrics."""
-        worst = max((worse(size, case.better) for case, size in self.changes), default=0.0)
+        worst = max((case.worsening(size) for case, size in self.changes), default=0.0)
         return (max(worst, float(bool(self.lost))), len(self.lost), len(self.changes))
 
 
@@ -231,7 +230,7 @@ def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Metric
     base = np.where(before == 0, np.abs(after), before)
     sizes = np.divide(after - before, base, out=np.zeros_like(base), where=base != 0)
     is_apart = np.abs(after - before) > (limit.most if limit else 0.0)
-    is_worse = is_apart & (worse(after - before, case.better) > 0)
+    is_worse = is_apart & (case.worsening(after - before) > 0)
     chosen = is_worse if is_worse.any() else is_apart
     shown = chosen if chosen.any() else np.ones(len(both), dtype=np.bool_)
     unlike = [(names[both[i]], float(sizes[i])) for i in np.flatnonzero(chosen).tolist()]
@@ -286,7 +285,7 @@ def _hosts(
 ) -> list[Host]:
     """Return the hosts that changed unlike the others, the worst first."""
     unlike = [(host, change.case, size) for change in changes for host, size in change.unlike]
-    unlike.sort(key=lambda c: (-worse(c[2], c[1].better), c[1].name))
+    unlike.sort(key=lambda c: (-c[1].worsening(c[2]), c[1].name))
     of = {
         host: [(case, size) for _, case, size in of_host]
         for host, of_host in by_key(unlike, lambda c: c[0]).items()

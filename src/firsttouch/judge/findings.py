@@ -24,6 +24,7 @@ from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS
+from firsttouch.judge.levels import DAY
 from firsttouch.judge.verdict import (
     ORDER,
     Divided,
@@ -49,11 +50,8 @@ if TYPE_CHECKING:
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The numbers of the deciding reference: the system's, the fleet's, or none.
 SYSTEM, FLEET, NONE = range(3)
-#: The texts of the deciding question, by its number.
-DECIDERS = ("system", "fleet", "none")
 #: A metric is overdue if most siblings have measured it this number of usual session intervals later.
 _MISSED = 3
-_DAY = 86_400_000
 _ABSENT, _OVERDUE = "other hosts were judged by it", "last measured on {}, other hosts still are"
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
@@ -94,22 +92,6 @@ class Findings(Struct, frozen=True, dict=True):
     divided: list[Divided] = field(default_factory=list)
     #: By the number of the host, the levels that its parts should reach; empty for large fleets.
     expected: dict[int, tuple[Expectation, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def blank(
-        cls,
-        samples: SamplesTable,
-        system: System | Undescribed,
-        fleet: Fleet,
-        missing: Mapping[str, Sequence[str]],
-        configurations: Callable[[], Mapping[str, Configuration]],
-    ) -> Findings:
-        """Return findings in which every row passes, and nothing has decided yet."""
-        count = len(samples.counts)
-        words, by = np.full(count, PASS, dtype=np.uint8), np.full(count, NONE, dtype=np.uint8)
-        columns = words, by, np.zeros(count, dtype=np.bool_), samples.valid.copy()
-        none: tuple[None, None] = (None, None)
-        return cls(samples, system, fleet, missing, configurations, *columns, [none] * len(samples.cases))
 
     def of_decider(self, attribute: str, rows: slice) -> Floats:
         """Return a number of the reference that decided each of *rows*; NaN if none did, or if it has none."""
@@ -240,7 +222,7 @@ class Findings(Struct, frozen=True, dict=True):
             usual[case] = np.median(self.newest[samples.groups(case)])
         interval = self.fleet.sessions.interval
         is_overdue = self.newest + _MISSED * interval <= usual[samples.case]
-        is_overdue &= self.newest + _DAY < self.host_newest[samples.host]
+        is_overdue &= self.newest + DAY < self.host_newest[samples.host]
         lacking[samples.host, samples.case] = is_overdue
         return lacking
 
@@ -255,11 +237,6 @@ class Findings(Struct, frozen=True, dict=True):
         """Which measured groups are invalid only because other processes used the host."""
         is_invalid: Bools = (self.words == INVALID) & ~self.of_events[self.samples.case]
         return is_invalid & (group_sums(self.samples.valid, self.samples.begins) > 0)
-
-    def blind_parts(self, host: str) -> Mapping[str, float]:
-        """Return the parts for which a *host* cannot pass, with the sight of each."""
-        number = self.number.get(host)
-        return {} if number is None else self.blind.get(number, {})
 
     @cached_property
     def _worst(self) -> NDArray[np.intp]:
@@ -289,13 +266,8 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def common_loss(self) -> CommonLoss | None:
         """The loss against the system's references that most hosts share, None without one."""
-        groups = self._lossy(UNDECIDED)
-        groups = groups[self.by[groups] == SYSTEM]
+        groups = np.flatnonzero((self.words > UNDECIDED) & (self.losses > 0) & (self.by == SYSTEM))
         return common_loss(self.samples, groups, self.losses[groups])
-
-    def _lossy(self, worse_than: int) -> NDArray[np.intp]:
-        """Return the rows that have a loss and a verdict whose number is larger than *worse_than*."""
-        return np.flatnonzero((self.words > worse_than) & (self.losses > 0))
 
     @cached_property
     def host_losses(self) -> Floats:
@@ -387,7 +359,7 @@ class Findings(Struct, frozen=True, dict=True):
             ),
             (*self._changed_settings(host, parts), *causes(symptoms)) if slow else (),
             visible=self._visible(host),
-            blind=self.blind_parts(host),
+            blind=self.blind.get(self.number.get(host, -1), {}),
             summary=self.summary(host),
             replaced=self._replaced(host, sessions),
             sessions=sessions,

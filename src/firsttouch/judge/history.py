@@ -21,8 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.documents import attributes
-from firsttouch.errors import first_of
-from firsttouch.host.host_lists import fold, natural
+from firsttouch.host.host_lists import named, natural
 from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.findings import Findings
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 FEWEST_SESSIONS = 3
 #: Smaller changes are not listed, because no error is known that precisely.
 _LEAST = LEAST_LOSS / 5
-#: The longest list of hosts in a line, and how many hosts of a longer one are named.
-_LONGEST, _NAMED = 200, 8
 
 
 class Change(Struct, frozen=True):
@@ -81,9 +78,7 @@ class Change(Struct, frozen=True):
 
     def text(self) -> str:
         """Return the change of several hosts as one line."""
-        names = fold(self.hosts)
-        names = names if len(names) < _LONGEST else first_of(self.hosts, _NAMED)
-        details = [names, self.parts, *(self.causes or ["no recorded setting changed"])]
+        details = [named(self.hosts), self.parts, *(self.causes or ["no recorded setting changed"])]
         return (
             f"{'an update' if self.causes else 'changed together'}: {self.who} "
             f"{'lost' if self.worse else 'gained'} {percent(abs(self.change))}, {self.when} ({'; '.join(details)})"

@@ -95,7 +95,11 @@ def judged(
     """
     measured = [n for n, case in enumerate(samples.cases) if not event_limits.is_exact(case)]
     of_parts = judge_parts(samples, measured, fleet=fleet)
-    findings = Findings.blank(samples, system, of_parts, missing or {}, configurations)
+    rows = len(samples.counts)
+    words, by = np.full(rows, PASS, dtype=np.uint8), np.full(rows, NONE, dtype=np.uint8)
+    columns = words, by, np.zeros(rows, dtype=np.bool_), samples.valid.copy()
+    references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
+    findings = Findings(samples, system, of_parts, missing or {}, configurations, *columns, references)
     judging = _Judging(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
     judging.exact_values()
     judging.measured_values()

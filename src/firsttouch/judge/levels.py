@@ -32,7 +32,8 @@ from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.statistics import chance_of_change, decimal_step
 
-_DAY = 86_400_000
+#: A day (ms).
+DAY = 86_400_000
 #: How many values show whether they are rounded.
 _FEW_VALUES = 4096
 
@@ -59,7 +60,7 @@ class Sessions(Struct, frozen=True, dict=True):
     def interval(self) -> float:
         """The usual time between two sessions of a host (ms), a day at least."""
         gaps = np.diff(self.time)[np.diff(self.host) == 0]
-        return max(float(np.median(gaps)) if len(gaps) else 0.0, float(_DAY))
+        return max(float(np.median(gaps)) if len(gaps) else 0.0, float(DAY))
 
     @classmethod
     def from_table(cls, table: SamplesTable) -> Sessions:

@@ -106,11 +106,6 @@ class Judged(Struct, frozen=True):
         return self.prepared.timeline.level
 
     @property
-    def spread(self) -> float:
-        """The deviation of the cases within a host."""
-        return self.prepared.losses.spread
-
-    @property
     def sight(self) -> Floats:
         """The smallest loss that a question would have seen, for each host."""
         return np.minimum(*(answer.sight for answer in self.answers))
@@ -501,7 +496,7 @@ def _judge_alone(fleet: Fleet) -> None:
         measured = np.flatnonzero(np.isfinite(level))
         if len(measured) < FEWEST_HOSTS:
             continue
-        prior = math.hypot(judged.spread, judged.deviation if cases == 2 else 0.0)
+        prior = math.hypot(judged.prepared.losses.spread, judged.deviation if cases == 2 else 0.0)
         weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
         spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
         # A metric is bad by itself, too, and hosts of an update are compared with each other.

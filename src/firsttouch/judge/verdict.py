@@ -6,16 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from firsttouch.documents import attributes
 from firsttouch.errors import SUSPECT, first_of
-from firsttouch.host.host_lists import fold
+from firsttouch.host.host_lists import named
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
 from firsttouch.records.cases import Case, by_key
-from firsttouch.records.groups import Floats
 from firsttouch.statistics import as_fraction, as_logarithm
 from firsttouch.systems.expectation import SUSPECTED, Expectation, deciding
 from firsttouch.systems.references import Reference
@@ -41,8 +40,6 @@ _NOTHING = (
     "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics, and "
     f"a comparison of hosts needs {FEWEST_HOSTS} or more that have them"
 )
-#: A relative change, or several.
-Change = TypeVar("Change", float, Floats)
 
 
 def worst(words: Iterable[Word]) -> Word:
@@ -54,16 +51,6 @@ def status(words: Iterable[Word], *, strict: bool = False) -> int:
     """Return the exit status of the worst of some verdicts; with *strict*, undecided is a failure too."""
     word = worst(words)
     return STATUS["suspect"] if strict and word == "undecided" else STATUS[word]
-
-
-def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
-    """Return a line about undecided hosts, which have the exit status of passes; "" without any."""
-    undecided = words.count("undecided")
-    if not undecided or status(words, strict=strict):
-        return ""
-    hosts = f"{undecided} of {len(words)} hosts" if len(words) > 1 else "the host"
-    are = "is" if undecided == 1 else "are"
-    return f"{hosts} {are} undecided, which is not a pass: the exit status is 0, with --strict {SUSPECT}"
 
 
 class PartFinding(Struct, frozen=True):
@@ -153,7 +140,7 @@ class Finding(Struct, frozen=True):
         """How much worse the value is than expected (a fraction, below 0: better; 0.0 if that is unknown)."""
         if self.value is None or self.reference is None or self.reference.value <= 0:
             return 0.0
-        return worse(self.value / self.reference.value - 1, self.case.better)
+        return self.case.worsening(self.value / self.reference.value - 1)
 
     def text(self) -> str:
         """Return the evidence as one line; limits and repetitions are in :meth:`to_dict`."""
@@ -209,7 +196,7 @@ class Divided(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The groups as one sentence."""
-        sides = (f"{len(hosts)} hosts ({fold(hosts)})" for hosts in (self.better, self.worse))
+        sides = (f"{len(hosts)} hosts ({named(hosts)})" for hosts in (self.better, self.worse))
         is_minority = len(self.worse) <= MOST_BAD * (len(self.better) + len(self.worse))
         which = _KINDS.format(count=len(self.worse)) if is_minority else _TWO
         return (
@@ -373,11 +360,6 @@ def blind_text(blind: Mapping[str, float]) -> str:
         texts.append(f"only losses above {100 * loss:.0f} % of {first_of([part for _, part in seen], _NAMED)}")
     help_ = "a reference, more hosts or more sessions would help"
     return f"{' and '.join(texts)} would be seen, and a pass needs {100 * PASS_SIGHT:.0f} %: {help_}"
-
-
-def worse(change: Change, better: str) -> Change:
-    """Return how much worse than expected a relative change, or each of several, is (below 0: better)."""
-    return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
 def _distance(value: float, repetitions: int, reference: Reference, whose: str) -> str:

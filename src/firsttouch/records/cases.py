@@ -20,10 +20,13 @@ from firsttouch.records.catalogue import better_of, catalogue, checks
 from firsttouch.units import Better, format_bytes
 
 if TYPE_CHECKING:
+    from firsttouch.records.groups import Floats
     from firsttouch.records.schema import Record
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
+#: A relative change, or several.
+Change = TypeVar("Change", float, "Floats")
 #: Parameters that titles state in words.
 _IN_TITLES = ("pu_nodes", "bank", "banks", "size_bytes", "threads", "load", "pages", "program")
 _PROBE = frozenset(["firsttouch-probe", "probe"])
@@ -71,6 +74,10 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
     def loss_sign(self) -> float:
         """The factor that turns the logarithm of a value into a loss: 1.0 if less is better, and else -1.0."""
         return 1.0 if self.better == "lower" else -1.0
+
+    def worsening(self, change: Change) -> Change:
+        """Return how much worse a relative change of a value, or each of several, makes it (below 0: better)."""
+        return abs(change) if self.better == "neither" else self.loss_sign * change
 
     @property
     def of_references(self) -> Case:

@@ -25,7 +25,6 @@ from firsttouch.judge.comparison import (
     Word,
 )
 from firsttouch.judge.constants import FAIL_TAIL, FEWEST_HOSTS, LEAST_LOSS
-from firsttouch.judge.verdict import worse
 from firsttouch.records.cases import Case, by_key
 from firsttouch.report import forms, summary
 from firsttouch.report.document import (
@@ -148,7 +147,7 @@ def _directed(case: Case, size: float) -> str:
     """Return a change in percent and whether it is for the better: ``+9.9 % (worse)``."""
     if case.better == "neither" or not size:
         return signed_percent(size)
-    return f"{signed_percent(size)} ({'worse' if worse(size, case.better) > 0 else 'better'})"
+    return f"{signed_percent(size)} ({'worse' if case.worsening(size) > 0 else 'better'})"
 
 
 def _range(ends: tuple[float, float]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from firsttouch.host.host_lists import natural
 from firsttouch.judge.constants import FEWEST_HOSTS
-from firsttouch.judge.verdict import ORDER, worse
+from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
 from firsttouch.records.groups import Floats
 from firsttouch.report.document import (
@@ -220,7 +220,7 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[Entry, ...]:
     if not len(changes) or reference is None:
         return (title, len(groups), *[""] * 6, int(bad), "")
     values = np.quantile(ranks.findings.value[groups], (0, 0.05, 0.5, 0.95, 1)).tolist()
-    at = int(np.argmax(worse(changes, case.better)))
+    at = int(np.argmax(case.worsening(changes)))
     worst = f"{samples.hosts[samples.host[groups[at]]]} ({signed_percent(float(changes[at]))})"
     expected = Cell(reference.value, partial(quantity, unit=case.unit))
     return (title, len(groups), expected, *(Cell(x, number) for x in values), int(bad), worst)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
-from firsttouch.judge.findings import DECIDERS, FLEET, NONE, PASS, SYSTEM, Findings
+from firsttouch.judge.findings import FLEET, NONE, PASS, SYSTEM, Findings
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.groups import Floats
 from firsttouch.records.schema import table_file
@@ -117,6 +117,8 @@ class Ranks(Struct, frozen=True, dict=True):
 # ----------------------------------------------------------------------
 # findings.parquet: the findings with names instead of numbers.
 
+#: The texts of what decided, by its number.
+DECIDERS = ("system", "fleet", "none")
 #: Rows per row group of the file.
 _ROWS = 1 << 18
 _SCHEMA = {
