@@ -186,6 +186,15 @@ class TestSiblings:
         slow = {f.case.title: f.verdict for f in bad.findings if f.verdict != "pass"}
         assert slow == {"triad, NUMA 0 to bank 0": word, "triad, NUMA 1 to bank 0": word}
 
+    @pytest.mark.parametrize("hosts", [1, 3, 4, 12])
+    def test_a_batch_that_is_bad_in_the_same_bank_does_not_define_what_is_good(self, hosts):
+        fault = memory(0.2, tuple(range(hosts)), bank=1)
+        findings = findings_of(Model(hosts, fault=fault).records())
+        assert {findings.verdict(host).verdict for host in findings.hosts} == {"suspect"}
+        assert findings.verdict("n0").bad_parts[0].part == "memory of bank 1"
+        notes = f"{hosts} of {hosts} hosts are low in memory of bank 1, bandwidth"
+        assert [note.partition(":")[0] for note in findings.notes()] == [notes] * (hosts > 3)
+
     @pytest.mark.parametrize("digits", [2, 3])
     def test_rounded_values(self, digits):
         of_hosts = verdicts(Model(12, digits=digits, noise=0.001).records())
@@ -461,7 +470,9 @@ class TestOwnLevel:
         assert (intermittent.verdict, words(of_hosts)) == ("suspect", {"pass"})
         assert f"intermittent: bad in {len(bad)} of {sessions} sessions" in intermittent.line()
 
-    @pytest.mark.parametrize(("begin", "end", "word"), [(10, 14, "fail"), (12, 14, "fail"), (4, 8, "pass")])
+    @pytest.mark.parametrize(
+        ("begin", "end", "word"), [(10, 14, "fail"), (12, 14, "fail"), (13, 14, "suspect"), (4, 8, "pass")]
+    )
     def test_a_single_metric_is_judged_by_its_present_sessions(self, begin, end, word):
         def fault(host, session, part, metric):
             is_there = host == 0 and begin <= session < end and metric == "triad_bandwidth"

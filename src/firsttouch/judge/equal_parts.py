@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares equal parts of one host: its banks, both directions of a link, and links of the same distance.
 
-These ratios need neither references nor other hosts. In a fleet, siblings decide instead.
+These ratios need neither references nor other hosts. In a fleet, siblings decide instead, unless most hosts are
+low in the same part: a batch that is bad in the same way does not define what is good.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from firsttouch.statistics import as_fraction
 from firsttouch.systems.expectation import Expectation, HostParts, Measured, Stated, settled
 
 
-def expectations(host: HostParts, *, ratios: bool = True) -> tuple[Expectation, ...]:
-    """Return the levels that the parts of a *host* should reach; without *ratios*, only those from its facts."""
-    of_ratios = itertools.chain(_from_ratios(host), host.caches()) if ratios else ()
-    return tuple(settled(itertools.chain(host.from_sources(), of_ratios)))
+def ratios(host: HostParts) -> list[Expectation]:
+    """Return how the equal parts of a *host* compare with each other, and its caches with the next level."""
+    return [*settled(itertools.chain(_ratios(host), host.caches()))]
 
 
-def _from_ratios(host: HostParts) -> Iterator[Stated]:
+def _ratios(host: HostParts) -> Iterator[Stated]:
     compared = [*_compared({f"memory of bank {bank}": of for (bank,), of in host.banks.items()}, "banks")]
     yield from compared
     low = {(expected.part, expected.kind) for expected, _ in compared if expected.answer == "low"}

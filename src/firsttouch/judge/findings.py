@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from firsttouch.host.host_lists import natural
 from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS
 from firsttouch.judge.levels import DAY
 from firsttouch.judge.verdict import (
@@ -55,10 +54,28 @@ _MISSED = 3
 _ABSENT, _OVERDUE = "other hosts were judged by it", "last measured on {}, other hosts still are"
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
+#: The fewest hosts with a similar loss; fewer may be a coincidence.
+FEWEST_ALIKE = 3
+#: A loss is similar to the median of its metric if it differs by less than this part of it.
+_SIMILAR = 0.5
 
 
-# ----------------------------------------------------------------------
-# The findings of all hosts
+class CommonLoss(Struct, frozen=True):
+    """*hosts*, out of *count*, lost about the same share (*loss*) of the same number of *metrics*."""
+
+    hosts: Sequence[str]
+    count: int
+    metrics: int
+    loss: float
+
+    @property
+    def text(self) -> str:
+        """The loss as one sentence, the same one everywhere."""
+        share = f"{100 * self.loss:.0f} %" if self.loss >= 0.01 else "1 % or less"
+        return (
+            f"{len(self.hosts)} of {self.count} hosts lost about {share} of the same metrics: "
+            "an update, or references that are out of date; no host is held"
+        )
 
 
 class Findings(Struct, frozen=True, dict=True):
@@ -267,7 +284,7 @@ class Findings(Struct, frozen=True, dict=True):
     def common_loss(self) -> CommonLoss | None:
         """The loss against the system's references that most hosts share, None without one."""
         groups = np.flatnonzero((self.words > UNDECIDED) & (self.losses > 0) & (self.by == SYSTEM))
-        return common_loss(self.samples, groups, self.losses[groups])
+        return _common_loss(self.samples, groups, self.losses[groups])
 
     @cached_property
     def host_losses(self) -> Floats:
@@ -429,3 +446,33 @@ def _invalid(samples: SamplesTable, group: slice) -> str:
     if not (samples.value[rows][valid & (session == session[-1])] > 0).any():
         return "it measured 0: measure it again"
     return _DISTURBED.format(busy=0 if samples.busy_pus is None else samples.busy_pus[rows][valid].max())
+
+
+def _common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) -> CommonLoss | None:
+    """Return the loss that most hosts share in some bad *groups* of the *table*, None without one.
+
+    A metric is common if it is bad on more than half of the hosts that have it. A host shares a loss if at least
+    half of its bad metrics are common, with a loss within half of the metric's median.
+    """
+    hosts = len(table.hosts)
+    cases = table.case[groups]
+    having = np.bincount(table.case, minlength=len(table.cases))
+    losing = np.bincount(cases, minlength=len(table.cases))
+    common = (losing >= FEWEST_ALIKE) & (2 * losing > having)
+    medians = np.zeros(len(table.cases))
+    for case in np.flatnonzero(common):
+        medians[case] = np.median(losses[cases == case])
+    is_similar = common[cases] & (np.abs(losses - medians[cases]) <= _SIMILAR * medians[cases])
+    numbers = table.host[groups]
+    total = np.bincount(numbers, minlength=len(table.hosts))
+    similar = np.bincount(numbers[is_similar], minlength=len(table.hosts))
+    chosen = np.flatnonzero((similar > 0) & (2 * similar >= total))
+    if len(chosen) < FEWEST_ALIKE or 2 * len(chosen) <= hosts:
+        return None
+    shared = is_similar & np.isin(numbers, chosen)
+    return CommonLoss(
+        [table.hosts[number] for number in chosen.tolist()],
+        hosts,
+        len(np.unique(cases[shared])),
+        float(np.median(losses[shared])),
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
 from firsttouch.statistics import as_fraction, as_logarithm, student_quantile
-from firsttouch.systems.expectation import SUSPECTED, HostParts
+from firsttouch.systems.expectation import SUSPECTED, HostParts, settled
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, day
 
@@ -118,12 +119,19 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
         for case, (reference, _) in zip(samples.cases, findings.references, strict=True)
         if reference is not None and kind_of(case) == "bandwidth"
     }
+    hosts: list[HostParts] = []
     for number, host in enumerate(samples.hosts):
         settings = configurations[host].settings if host in configurations else {}
-        parts = HostParts(samples, findings.value, number, facts, settings)
-        stated = equal_parts.expectations(parts, ratios=not is_fleet)
-        # References take precedence over levels of the processor's model.
-        expected = [e for e in stated if e.unit != "GB/s" or e.part not in promised or e.answer == "impossible"]
+        hosts.append(HostParts(samples, findings.value, number, facts, settings))
+    ratios = [equal_parts.ratios(host) for host in hosts]
+    lows = Counter((e.part, e.kind) for of_host in ratios for e in of_host if e.answer == "low")
+    for number, (parts, of_host) in enumerate(zip(hosts, ratios, strict=True)):
+        used = (e for e in of_host if not is_fleet or 2 * lows[e.part, e.kind] > len(hosts))
+        stated = [*settled(parts.from_sources()), *used]
+        # References take precedence over levels of the processor's model, and over ratios.
+        expected = [
+            e for e in stated if e.kind != "bandwidth" or e.part not in promised or e.answer == "impossible"
+        ]
         findings.expected[number] = tuple(expected)
         worded = findings.parts.get(number, [])
         bad = {(part.part, part.kind) for part in worded if part.word in {"suspect", "fail"}}

@@ -132,10 +132,11 @@ class Fleet(Struct, frozen=True, dict=True):
     centres: Floats
     noise: Floats
     repetitions: NDArray[np.float64]
-    #: The first session of each case on each host without a change since then, and the variance that chance adds
-    #: to its level.
+    #: The first session of each case on each host without a change since then, the variance that chance adds to
+    #: its level, and whether it is bad in its newest session only.
     case_begins: NDArray[np.int64]
     case_variances: NDArray[np.float64]
+    is_single: NDArray[np.bool_]
     alone: NDArray[np.uint8]
     alone_limits: Floats
 
@@ -170,6 +171,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     tests = max(1, len(all_series))
     case_levels, counts, variances = (np.full((len(numbers), sessions.hosts), np.nan) for _ in range(3))
     case_begins = np.full(case_levels.shape, -1, dtype=np.int64)
+    is_single = np.zeros(case_levels.shape, dtype=np.bool_)
     centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
     by_name: dict[tuple[str, str], dict[Series, Prepared]] = {}
     for part in (s for s in all_series if not s.is_together):
@@ -177,7 +179,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         prepared = _prepare(levels.series_losses(of_cases, sessions), sessions, tests, fleet=fleet)
         places = np.searchsorted(numbers, part.cases).tolist()
         for place, row, case in zip(places, prepared.losses.cases, of_cases, strict=True):
-            is_present, variances[place] = _present(row, prepared, sessions)
+            is_present, variances[place], is_single[place] = _present(row, prepared, sessions, 2.0 * len(numbers))
             case_levels[place] = levels.mean_of_hosts(row, is_present, sessions)
             present = np.flatnonzero(is_present)[::-1]
             case_begins[place, sessions.host[present]] = present
@@ -207,7 +209,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         usual = np.nanmedian(case_levels, axis=1) if len(numbers) else np.zeros(0)
     result = Fleet(
         *(table, sessions, judged, numbers, case_levels - usual[:, None], centres + usual, noise, counts),
-        *(case_begins, variances),
+        *(case_begins, variances, is_single),
         np.zeros(case_levels.shape, dtype=np.uint8),
         np.full(len(numbers), np.inf),
     )
@@ -251,13 +253,22 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
     return Prepared(losses, timeline, least, counted, newest, awaiting, sudden, changes, updates)
 
 
-def _present(row: NDArray[np.float32], prepared: Prepared, sessions: Sessions) -> tuple[Bools, Floats]:
-    """Return the sessions since the last change of a case beyond its part, and the variance of their mean."""
+def _present(
+    row: NDArray[np.float32], prepared: Prepared, sessions: Sessions, tests: float
+) -> tuple[Bools, Floats, Bools]:
+    """Return the sessions since the last change of a case beyond its part, and the variance of their mean.
+
+    Third, the hosts that are bad in their newest session only; these have no other session.
+    """
+    places = np.arange(len(row))
     beyond = np.where(prepared.counted, row - prepared.losses.loss, np.nan)
     timeline = levels.stretches(beyond, sessions, 0.0)
     since = np.where(timeline.before >= 0, timeline.begin, 0)  # a case that was measured later has not changed
-    is_present: Bools = prepared.counted & (np.arange(len(row)) >= since[sessions.host])
-    return is_present, timeline.variance
+    limit = questions.limits(timeline.noise * math.sqrt(2), timeline.freedom, tests, DOUBTFUL_LOSS)[0]
+    is_single: Bools = np.nan_to_num(timeline.last - timeline.level) > limit
+    since = np.where(is_single, _newest(places, np.isfinite(beyond), sessions, 0), since)
+    is_present: Bools = prepared.counted & (places >= since[sessions.host])
+    return is_present, np.where(is_single, timeline.noise**2, timeline.variance), is_single
 
 
 def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
@@ -519,7 +530,8 @@ def _judge_alone(fleet: Fleet) -> None:
             is_changed &= np.count_nonzero(is_changed) >= max(UPDATED_HOSTS, UPDATED_SHARE * len(measured))
             for host in np.flatnonzero(losses > fail).tolist():
                 is_bad = fleet.are_bad(place, host, float(fail[host]) / 2, int(begins[host]))
-                fleet.alone[place, host] = FAIL if is_bad and not is_changed[host] else UNDECIDED
+                word = SUSPECT if fleet.is_single[place, host] else FAIL
+                fleet.alone[place, host] = word if is_bad and not is_changed[host] else UNDECIDED
 
 
 def _await_repetitions(fleet: Fleet, judged: Judged) -> None:

@@ -20,7 +20,7 @@ from firsttouch.records.groups import group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.statistics import as_fraction, as_logarithm
 from firsttouch.systems import processors
-from firsttouch.systems.expectation import SHARE_TOLERANCES, HostParts, processor_name
+from firsttouch.systems.expectation import SHARE_TOLERANCES, HostParts, processor_name, settled
 from firsttouch.systems.processors import Family, Model
 from firsttouch.units import percent
 
@@ -54,7 +54,8 @@ def learnt(
         medians[counts > 0] = group_medians(samples.value[kept], counts[counts > 0])
         for number, host in enumerate(samples.hosts):
             settings = configurations[host].settings if host in configurations else {}
-            expected = equal_parts.expectations(HostParts(samples, medians, number, None, settings))
+            parts = HostParts(samples, medians, number, None, settings)
+            expected = [*settled(parts.from_sources()), *equal_parts.ratios(parts)]
             of_banks = [e for e in expected if e.theory > 0]
             stated = next((e for e in expected if e.answer == "low" and e not in of_banks), None)
             if of_banks and stated is None and settings.get("cpu.model"):

@@ -21,8 +21,7 @@ from firsttouch.errors import one_line
 from firsttouch.execution.progress import say
 from firsttouch.fleet import verdict_log
 from firsttouch.fleet.measuring import campaign_findings
-from firsttouch.judge.common_loss import CommonLoss
-from firsttouch.judge.findings import Findings
+from firsttouch.judge.findings import CommonLoss, Findings
 from firsttouch.judge.judging import undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files

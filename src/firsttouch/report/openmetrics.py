@@ -20,7 +20,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 import firsttouch
-from firsttouch.judge.common_loss import CommonLoss
+from firsttouch.judge.findings import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostSummary, Word
 from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
-from firsttouch.judge.common_loss import CommonLoss
+from firsttouch.judge.findings import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.cases import by_key
 from firsttouch.records.catalogue import checks
