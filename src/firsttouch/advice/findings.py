@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs show about memory options: which ones cannot affect a program, and which ones never hold."""
+"""Findings of runs about memory options: options that cannot affect a program, and options that never hold."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> s
 
 
 class OptionFindings:
-    """What runs of scenarios show about their memory options; *sets* are the options of each scenario.
+    """The findings of scenarios' runs about their memory options; *sets* are the options of each scenario.
 
     *memory* belongs to the last valid run of each scenario. *needless* has the reason why a scenario needs no run,
     and *failed* why it cannot have one: an option did not hold in another scenario.

@@ -51,7 +51,7 @@ CHANCE = 0.01
 LEVEL = 2.0
 #: The weight of the prior's scale, in trials, when the covariance is scaled to the data.
 SCALE_WORTH = 4.0
-#: Work is at least this part of a trial's seconds, whatever the estimated load.
+#: Work is at least this part of a trial's seconds, regardless of the estimated load.
 LEAST_WORK = 0.05
 
 

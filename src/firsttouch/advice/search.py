@@ -121,7 +121,7 @@ def _next(belief: Belief, rules: Rules, spent: float, own: float, dropped: np.nd
     best = belief.best
     whole = math.exp(belief.mean[best])
     log_sd = math.sqrt(max(0.0, float(belief.covariance[best, best])))
-    # Trials of the recommended scenario cost the same part of its run, whatever its length.
+    # Trials of the recommended scenario cost the same part of its run, regardless of its length.
     fast = whole * math.exp(-SURE_TIME * log_sd)
     allowed = own * whole + (rules.budget - own) * fast - KEPT * rules.budget * whole
     cost, high_cost = costs(belief, rules)

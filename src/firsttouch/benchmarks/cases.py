@@ -72,7 +72,7 @@ class Cases(Struct, frozen=True, dict=True):
     def loads(self, node: int) -> list[str]:
         """Return from where PUs can load memory while one PU of a NUMA node measures latency.
 
-        The names are those of the probe's option --loads; a host with one PU has none.
+        The names are values of the probe's option --loads; a host with one PU has none.
         """
         local = len(self.host.usable_pus(node)) > 1
         return [

@@ -21,7 +21,7 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
 CHECK = "locks"
-#: The batch size for the comparison of thread counts.
+#: The batch size for the comparison of numbers of threads.
 COMMON = 32
 
 

@@ -58,7 +58,7 @@ class AspectRequest(Struct, frozen=True):
     """The requested measurements of an aspect; None means all of the effort.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
-    of all *pu_nodes*, if these are given). *threads* are thread counts, and *order* is the order of accesses
+    of all *pu_nodes*, if these are given). *threads* are numbers of threads, and *order* is the order of accesses
     ("random" by default). *sustain* is the time of a load (s). *repetitions* are timed runs (None: three).
     """
 

@@ -128,7 +128,7 @@ def is_report(file: Path) -> bool:
 
 
 def reports(folder: Path) -> list[Path]:
-    """Return the run report of the newest session of each folder below *folder*, whatever its name."""
+    """Return the run report of the newest session of each folder below *folder*, under any name."""
     newest: dict[Path, tuple[float, Path]] = {}
     for file in sorted(folder.rglob("*.json")):
         if file.is_file() and is_report(file):

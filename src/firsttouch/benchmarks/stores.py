@@ -40,7 +40,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
 def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> Iterator[Record]:
     """Yield the rate of a kernel's fastest streaming stores over the rate of its fastest regular ones.
 
-    Processors without streaming stores have no such record. A sample compares two rates of one repetition, in
+    Processors without streaming stores omit this record. A sample compares two rates of one repetition, in
     which the probe runs all cases in sequence.
     """
     rates = [r for r in measured if r.parameters["kernel"] == kernel]

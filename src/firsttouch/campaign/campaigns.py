@@ -124,7 +124,7 @@ def names() -> list[str]:
 
 
 def find_campaign(given: str) -> Campaign:
-    """Return the campaign with the name or path *given*; raises BadInput, with all names, if there is none."""
+    """Return the campaign with the name or path *given*; raises BadInput, with all names, if it is unknown."""
     folder = folder_of(given)
     if "/" not in given and not folder.exists():
         raise BadInput(none_such("campaign", given, names()))

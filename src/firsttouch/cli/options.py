@@ -57,7 +57,7 @@ def command(
 def actions(subparsers: Subparsers, name: str, examples: str) -> AddAction:
     """Add a command with actions; return the function that adds an action by name, summary and function.
 
-    An action has --json, and those of the command's *examples* that show it, or its own.
+    An action has --json, and its own examples or the command's *examples* that show it.
     """
     parser = _added(subparsers, name, COMMANDS[name], None)
     parser.epilog = f"examples:\n{examples}"

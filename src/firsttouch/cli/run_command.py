@@ -171,7 +171,7 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
     threads = request.output_threads or default_threads(command.threads)
     output = AlignOutput(
         path,
-        # The aligner itself would write SAM, whatever the name of the file.
+        # The aligner itself would write SAM, regardless of the file's name.
         request.output_format or ("sam" if command.output else None),
         request.sort,
         reference=request.reference,

@@ -44,7 +44,7 @@ class DataFile(FileTable, frozen=True):
     path: Annotated[str, Meta(pattern=r"^/[^\n\r]+\Z", description="an absolute path")] = ""
     url: Annotated[str, Meta(pattern=r"^https?://[^\s/]+/\S+\Z", description="an address of http or https")] = ""
     of: _Text = ""
-    #: The checksum of the stored file, and of the file as it is published.
+    #: The checksum of the stored file, and of the published file.
     checksum: Annotated[
         str, Meta(pattern=rf"^({_DIGEST}|{UNPINNED})\Z", description=f"sha256:HEX, md5:HEX or {UNPINNED}")
     ] = UNPINNED

@@ -43,7 +43,7 @@ def run_in_foreground(
     timeout: float | None = None,
     watching: Watching | None = None,
 ) -> Outcome:
-    """Run *argv* under *placement* (None: not bound) and return its outcome, whatever its exit status is.
+    """Run *argv* under *placement* (None: not bound) and return its outcome, also if it fails.
 
     The program stays in this process's group and gets its standard streams, open descriptors, folder and
     environment, to which *env* is added. Signals to this process are forwarded to it. If this process is a child

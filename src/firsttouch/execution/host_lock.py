@@ -114,7 +114,7 @@ def open_lock_file(file: Path) -> int:
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):
                 handle = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o644)
-                os.fchmod(handle, 0o644)  # other users must be able to open it, whatever the umask is
+                os.fchmod(handle, 0o644)  # other users must be able to open it, regardless of the umask
                 break
         except PermissionError:  # its creator has not made it readable yet
             if time.monotonic() > deadline:

@@ -94,7 +94,7 @@ class Outcome(Struct):
         """Return whether memory, index and (if *all_threads*) all threads have been sampled, or cannot be read.
 
         Threads that bind themselves start on the PUs of their creator, so they are sampled once they are seen on
-        as many PUs as they should have.
+        the expected number of PUs.
         """
         observed, asked = self.observed, self.job.placement
         bound = asked is None or len(observed.held) >= placement_check.fewest_pus(asked, self.job.threads)

@@ -59,7 +59,7 @@ def due(
 ) -> Due:
     """Return which of *hosts* (none: the hosts of the *system* in Slurm, or in the log of verdicts) are due.
 
-    With *count*, these are the first ones, whatever the age of their verdicts; otherwise all that were never
+    With *count*, these are the first ones, regardless of the age of their verdicts; otherwise all that were never
     measured, are suspected, or have a verdict older than *max_age* (s). Raises BadInput if no host is due.
     """
     logs, note, left_out = verdict_log.read(clock=clock), "", dict[str, str]()

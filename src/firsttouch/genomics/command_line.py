@@ -176,7 +176,7 @@ class UserCommand(Struct, frozen=True):
         return self._read_files([] if self.output is None else self._outputs())
 
     def written_files(self) -> list[Path]:
-        """Return the files that the program itself writes: its output and those of its options."""
+        """Return the files that the program itself writes: its output and the files of its options."""
         outputs = [
             value for a in self._outputs() for value in a.values[-1:] if self.output is None and value != "-"
         ]

@@ -42,8 +42,8 @@ _SHM = Path("/dev/shm")  # noqa: S108 - the host's own
 class IndexUse(Struct, frozen=True):
     """How one instance uses the index.
 
-    *prefix* is the copy's, None for the index itself. *maps*: the program is told to map the files. The words
-    *entering* precede its argv. *pages* are sampled during the run (None: not sampled).
+    *prefix* is the copy's, None for the index itself. *maps*: the program's options make it map the files. The
+    words *entering* precede its argv. *pages* are sampled during the run (None: not sampled).
     """
 
     prefix: Path | None = None

@@ -173,7 +173,7 @@ def _literal(text: str) -> str:
 
 
 class _InstanceSummary(Struct):
-    """A summary as an instance printed it: its counts as *values*, its *lines* by number of line and form."""
+    """A summary as an instance printed it: its numbers as *values*, its *lines* by number of line and form."""
 
     layout: int
     values: dict[str, Decimal]
@@ -340,7 +340,7 @@ class Messages:
 
     @property
     def summary(self) -> str:
-        """The summary of the whole run; empty if there is not one, or if it is unclear."""
+        """The summary of the whole run; empty if no instance printed one, or if it is unclear."""
         if self.is_unclear or not self._summaries:
             return ""
         values = {}

@@ -249,7 +249,7 @@ def checksums(
 
     *settle* is the number of mates if *common* covers only unambiguous fields (*scores_only* as in
     :func:`unambiguous_fields`), and None if it covers all. Selecting them takes thirty times as long as hashing,
-    and is skipped if the alignments equal those of *reference*.
+    and is skipped if the alignments equal *reference*'s.
     """
     exact = exact_sum(ranges)
     if settle is None:

@@ -147,7 +147,7 @@ class AlignOutput(Struct, frozen=True):
                 )
 
     def description(self) -> str:
-        """Return the steps of samtools on the alignments, for the header; an empty string if there are none."""
+        """Return the steps of samtools on the alignments, for the header; an empty string without steps."""
         if not self.sort:
             return ""
         return f"sorted by coordinate by samtools {'.'.join(map(str, samtools_version()))}"

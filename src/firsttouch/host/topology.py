@@ -160,8 +160,8 @@ class Topology(Struct, frozen=True, dict=True):
     def domains(self) -> tuple[frozenset[int], ...]:
         """The PUs of each last-level cache within a NUMA node, by their lowest PU; () if no node has several.
 
-        The last level is hwloc's L3 or a later one; without any, dies are used instead. The PUs of a NUMA node
-        that have no such cache are one domain.
+        The last level is hwloc's L3 or a later one; without any, dies are used instead. All PUs of a
+        NUMA node without this cache are one domain.
         """
         level = max((c.level for c in self.caches), default=0)
         caches = [c.pus for c in self.caches if c.level == level >= _LAST_LEVEL] or self.dies

@@ -151,7 +151,7 @@ def _write(campaign_state: State, text: str, report: Callable[[Path], object] | 
 def _keep_newest(reports: Path, present: Path) -> None:
     """Remove old reports, but never the *present* one.
 
-    Their names are times; those of unfinished reports begin with a dot.
+    Their names are times; names of unfinished reports begin with a dot.
     """
     others = sorted(folder for folder in reports.glob("[0-9]*") if folder != present)
     for folder in others[: len(others) - (KEPT - 1)] if len(others) >= KEPT else ():

@@ -97,7 +97,7 @@ class Gathered(Struct, frozen=True, dict=True):
         return replace(self.sources, lines=(), piped=[*self.sources.piped, *parsed])
 
     def samples(self, system: str | None = None) -> SamplesTable:
-        """Return the samples of all records, or only those of *system*."""
+        """Return the samples of all records, or only *system*'s."""
         self.systems.clear()
         self.configured.clear()
         samples = samples_table.of_frames(self._noted(self.frames(samples_table.READ)), system)
@@ -105,7 +105,7 @@ class Gathered(Struct, frozen=True, dict=True):
         return samples
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
-        """Return all records, or only those of *hosts* or of *aligners*' checks, each once, oldest first."""
+        """Return all records, or only records of *hosts* or of *aligners*' checks, each once, oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)

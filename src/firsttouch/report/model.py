@@ -182,7 +182,7 @@ def varying_parameters(records: Iterable[Record], *, ignore: Iterable[str] = ())
     """Return the names of the parameters in which the cases of *records* differ, ascending."""
     cases = [Case.from_record(r).parameters for r in records]
     names = {name for case in cases for name in case} - set(ignore)
-    # The default, which is no JSON text, makes a parameter differ that some records lack.
+    # The default is not a JSON text, so a parameter that some records lack differs.
     texts = {n: {json.dumps(c[n], sort_keys=True, default=str) if n in c else "" for c in cases} for n in names}
     return sorted(name for name, values in texts.items() if len(values) > 1)
 

@@ -85,8 +85,8 @@ def build(
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
-    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts* are those of
-    hosts that references or other hosts judge, *alone* those of the others. *common_losses* has the loss that most
+    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts* are about
+    hosts that references or other hosts judge, *alone* about the others. *common_losses* has the loss that most
     hosts of a system share, or None, by system. *drawn* are the hosts with figures (default: all); guidelines use
     the records of all hosts. *fleet_page* is the address of the fleet's page, if there is one. *generated* is the
     time that the pages state (default: now). Equal arguments give equal files, byte for byte. Raises BadInput

@@ -115,7 +115,7 @@ _AS_EXPECTED = (
     Span("firsttouch baseline", "code"),
     ".",
 )
-#: What to look at if a part stays low, by the first word of its name.
+#: The places to check if a part stays low, by the first word of its name.
 _MODULES, _LINKS = "its memory modules and firmware", "the firmware's settings of link speed and width"
 _LOOK_AT = {"memory": _MODULES, "modules": _MODULES, "link": _LINKS, "links": _LINKS}
 

@@ -70,8 +70,8 @@ def _core_and_number(core: Mapping[int, int], pu: int) -> tuple[int, int]:
 def _components(sizes: Sequence[_Size], parts: int, size: int) -> list[tuple[list[int], int]]:
     """Return groups of domains (indexes of *sizes*), each with the number of parts that divide it.
 
-    Consecutive parts in d domains cross d - 1 borders, so as few domains as possible are joined, in as many groups
-    as possible.
+    Consecutive parts in d domains cross d - 1 borders, so the fewest possible domains are joined, in the largest
+    possible number of groups.
     """
     least = [math.ceil(s.least / size) for s in sizes]
     most = [s.most // size for s in sizes]

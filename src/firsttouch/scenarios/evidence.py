@@ -63,7 +63,7 @@ def why_misplaced(
     uneven = policy_of("interleave").tolerance if uneven is None else uneven
     weights = (1,) * len(banks) if even else weights
     for weight, count in zip(weights, shares, strict=bool(weights)):
-        # In each turn, the kernel puts as many pages on a NUMA node as its weight.
+        # In each turn, the kernel puts a number of pages on a NUMA node that equals its weight.
         wanted = sum(shares) * weight / sum(weights)
         if wanted >= FEW_PAGES and abs(count - wanted) > uneven * wanted + huge_pages * huge_page() * weight:
             by = f" by weights {':'.join(map(str, weights))}" if len(set(weights)) > 1 else ""

@@ -126,7 +126,7 @@ class System(Struct, frozen=True, dict=True):
         return None
 
     def fact(self, check: str, metric: str) -> Reference | None:
-        """Return the reference that the facts state for a metric; None if there is none or it was drafted."""
+        """Return the reference that the facts state for a metric; None if it is missing or was drafted."""
         return None if self.path is None else references_module.fact_reference(check, metric, self.facts)
 
     @cached_property

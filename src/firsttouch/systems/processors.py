@@ -82,7 +82,7 @@ class ReadShare(Struct, frozen=True):
 
 @functools.cache
 def families() -> tuple[Family, ...]:
-    """Return all families, those of the user and the site first.
+    """Return all families, the user's and the site's first.
 
     An invalid file of the site or the user is reported on standard error and left out.
     """

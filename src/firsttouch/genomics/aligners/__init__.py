@@ -30,8 +30,8 @@ from firsttouch.tools import run_tool
 # ----------------------------------------------------------------------
 # The TOML file of an aligner, and the placeholders of its argv templates
 
-#: The fields that are equal in all scenarios: all, or those of :func:`firsttouch.genomics.sam.unambiguous_fields`,
-#: or the scores only.
+#: The fields that are equal in all scenarios: all, :func:`firsttouch.genomics.sam.unambiguous_fields`, or only the
+#: scores.
 Same = Literal["exact", "settled", "scored"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

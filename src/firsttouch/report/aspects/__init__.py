@@ -2,8 +2,8 @@
 """The aspects of a host, a module each.
 
 A module states the check in whose section it appears, ``CHECK``. Its ``aspect(view)`` takes the records of a host
-(:class:`firsttouch.report.model.HostView`) and returns their results, charts and tables, or the reason why there
-are none. :func:`check_modules` finds the modules, so no list is needed; a module whose check is not in the
+(:class:`firsttouch.report.model.HostView`) and returns their results, charts and tables, or the reason for their
+absence. :func:`check_modules` finds the modules, so no list is needed; a module whose check is not in the
 catalogue is reported on standard error. Shared code of aspects is in :mod:`firsttouch.report.aspect`;
 :mod:`firsttouch.report.render` shows them.
 """

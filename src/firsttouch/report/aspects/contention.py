@@ -116,7 +116,7 @@ def ways_of(view: HostView) -> list[Way]:
 
 
 def _series(view: HostView, records: Iterable[Record]) -> Series:
-    """Return the series; if threads were measured on several NUMA nodes, those of the node nearest to the bank."""
+    """Return the series, from the NUMA node nearest to the bank if threads were measured on several."""
     ordered = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
     names = varying_parameters(ordered, ignore=_FOLLOWING)
     series: Series = {}

@@ -34,7 +34,7 @@ _HOW = (
 )
 #: With more PUs, the matrix has NUMA nodes instead.
 _MOST_PUS = 24
-#: What both PUs share, from near to far: the name in records, and the name in texts.
+#: The closest part that both PUs share, from near to far: the name in records, and the name in texts.
 _SHARED = {"core": "core", "cache": "cache", "numa-node": "NUMA node", "package": "package", "host": "host"}
 
 _Pair = tuple[int, int]

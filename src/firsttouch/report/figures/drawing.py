@@ -137,7 +137,7 @@ def _draw_sign(canvas: Canvas, look: Look, corner: Place) -> None:
 
 
 def _columns(labels: Sequence[str], room: float) -> tuple[int, list[float]]:
-    """Return the rows of a legend and the widths of its columns, as many as fit into *room* px."""
+    """Return the rows of a legend and the widths of the columns that fit into *room* px."""
     for rows in range(1, len(labels)):
         columns = [labels[start : start + rows] for start in range(0, len(labels), rows)]
         widths = [_TO_TEXT + max(map(width, column)) + _GAP for column in columns]
@@ -218,7 +218,7 @@ class Axes:
         rows = self._up.spaced_ticks(height, lambda _: _LINE)
         left = 12 + max([20.0, *(width(label) for _, label in rows)])
         right = max([12.0, *(width(label) / 2 for _, label in self._across.ticks[-1:])])
-        # The name of the y axis is above it, where there is more room than beside it.
+        # The name of the y axis is above it, where there is more room than to the left of it.
         top = head.height + _LINE + 10 + above
         self.frame = _Frame(left, top, across - right, top + height)
         self.canvas = Canvas(across, top + height + 46, name)

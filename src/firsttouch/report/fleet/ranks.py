@@ -23,7 +23,7 @@ from firsttouch.systems.references import Reference
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
 
-#: What a group's verdict adds to its loss in the rank of its case.
+#: The addition of a group's verdict to its loss in the rank of its case.
 _PLAIN = np.array(
     [{"pass": 0.0, "undecided": 0.5, "suspect": 1.0, "invalid": 5.0, "fail": 20.0}[w] for w in ORDER]
 )
