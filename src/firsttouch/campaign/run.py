@@ -190,7 +190,7 @@ class _Runner:
         return [s for s in self.steps if s.name not in done]
 
     def _finished(self) -> set[str]:
-        """Return the steps that are not run any more: finished, or failed in this submission."""
+        """Return the steps that are not run again: finished, or failed in this submission."""
         return {
             entry.step
             for entry in self.journal.entries()

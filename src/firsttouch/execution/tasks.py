@@ -30,7 +30,7 @@ _OF_MPIRUN = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_RANK", "PMI_SIZE"),
 )
-#: How the names of programs begin that start ranks on a host: mpirun, and Open MPI's, PRRTE's and Hydra's.
+#: Prefixes of the names of programs that start ranks on a host: mpirun, and Open MPI's, PRRTE's and Hydra's.
 _MPIRUN = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_")
 
 

@@ -185,7 +185,7 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
 
 #: The most lines on a terminal or in a ticket, and where the others are.
 _SHORT, _WHERE = 20, "index.html, summary.json"
-#: Rows of hosts, and of what only one of the campaigns has, on the page.
+#: Rows of hosts, and of hosts and metrics that only one campaign has, on the page.
 _ON_PAGE = 80
 
 
