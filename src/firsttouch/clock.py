@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-import queue
 import time
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import queue
 
 T = TypeVar("T")
 #: Seconds by which the clocks of two hosts may differ. A time that is further in the future is ignored.

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 #: Control characters and Unicode's line separators, which a terminal would obey.
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROLS = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"
 #: Commands in the log of a CI job: :: at the beginning of a line (also of a wrapped one), and ##[ anywhere.
-_CI_COMMANDS = re.compile(r"(?<!\S):(?=:)|#(?=#(?:vso)?\[)")
+_CI_COMMANDS = r"(?<!\S):(?=:)|#(?=#(?:vso)?\[)"
 #: The beginning of the message of a CannotHere; checks search for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
 #: Python's message if a thread cannot be started, and the user's remedy.
@@ -35,7 +35,9 @@ _SUGGESTED = 4
 
 def one_line(text: str) -> str:
     r"""Return *text* as one line, with control characters and CI commands escaped (a newline is \\n)."""
-    return without_commands(_CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text))
+    if not text.isprintable():
+        text = re.sub(_CONTROLS, lambda control: control[0].encode("unicode_escape").decode(), text)
+    return without_commands(text)
 
 
 def os_reason(error: OSError) -> str:
@@ -52,7 +54,9 @@ def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
 
 def without_commands(text: str) -> str:
     """Return *text* with the commands escaped that a CI service would execute from the output of a job."""
-    return _CI_COMMANDS.sub(lambda sign: f"\\x{ord(sign[0]):02x}", text)
+    if "::" not in text and "##" not in text:
+        return text
+    return re.sub(_CI_COMMANDS, lambda sign: f"\\x{ord(sign[0]):02x}", text)
 
 
 def none_such(what: str, name: str, names: Iterable[str]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -34,7 +33,7 @@ MONITORING = ROOT / "contrib" / "monitoring"
 #: The system that stands for this host, whatever it is.
 LOCAL = "local"
 #: ReFrame's rule for names of systems and partitions.
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+NAME = r"[A-Za-z_][A-Za-z0-9_-]*\Z"
 #: Kind of data files -> the folder of the built-in ones.
 _BUILT_IN = {
     "systems": SYSTEMS,

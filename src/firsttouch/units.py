@@ -36,8 +36,8 @@ UNITS: dict[str, tuple[str, float]] = {
     **{f"{p}records/s": ("records per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},
     **{f"{p}J": ("joules", 1000.0**i) for i, p in enumerate(("", "k", "M"))},
 }
-_PERCENT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z")
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
+_PERCENT = r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z"
+_QUANTITY = r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z"
 
 
 #: The direction of a metric: whether lower or higher values are better.
@@ -57,7 +57,7 @@ def parse(text: str, dimension: str) -> float:
     """
     if dimension == "bytes" and text.strip().isdecimal():
         text = f"{text} B"
-    match = _QUANTITY.match(text)
+    match = re.match(_QUANTITY, text)
     unit = match[2] if match else ""
     if dimension == "bytes" and (short := f"{'k' if unit == 'K' else unit}B") in UNITS:
         unit = short
@@ -76,7 +76,7 @@ def parse_bytes(text: str) -> int:
 
 def parse_percent(text: str) -> float:
     """Return a share such as ``-10 %`` as a fraction (-0.1); raises BadInput for anything else."""
-    match = _PERCENT.match(text)
+    match = re.match(_PERCENT, text)
     if match is None or abs(float(match[1])) > 1e6:
         raise BadInput(f"'{text}' is not a share such as \"5 %\"")
     return float(match[1]) / 100

@@ -440,7 +440,12 @@ def test_no_thread_is_started_that_has_nothing_to_do(tmp_path, command):
 
 @pytest.mark.parametrize(
     "argv",
-    [("--help",), ("topology", "--xml", XML, "--json"), ("plan", "--aligner", "bwa-mem", "--xml", XML, "--json")],
+    [
+        ("--help",),
+        ("topology", "--xml", XML, "--json"),
+        ("plan", "--aligner", "bwa-mem", "--xml", XML, "--json"),
+        ("run", "--", "true"),
+    ],
 )
 def test_commands_that_start_quickly_load_no_heavy_library(argv):
     script = """if True:

@@ -8,7 +8,6 @@ that an advice for the same case replaces it.
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import re
 import shlex
@@ -25,7 +24,6 @@ import firsttouch
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.host.topology import Topology
-from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario, plan
 
 if TYPE_CHECKING:
@@ -39,12 +37,12 @@ SCHEMA = 2
 #: Advice applies to runs with fewer bases than this multiple of the run that it was made for.
 MAGNITUDE = 10
 #: A word that may name a file: it has no space, and has a folder or a suffix that begins with a letter.
-_FILE = re.compile(r"\S*(?:/\S*|\.[A-Za-z]\w*)\Z")
+_FILE = r"\S*(?:/\S*|\.[A-Za-z]\w*)\Z"
 #: Suffixes of files that are part of the program, not its data.
-_CODE = re.compile(r"\.(?:py|pl|rb|r|jl|js|lua|sh|bash|awk|sed|jar|class|m)$", re.IGNORECASE)
+_CODE = r"(?i)\.(?:py|pl|rb|r|jl|js|lua|sh|bash|awk|sed|jar|class|m)$"
 #: A read group as text, and the options that set one (bowtie2 --rg-id x --rg SM:y, strobealign --rg=SM:y).
-_READ_GROUP = re.compile(r"@RG|[A-Z]{2}:")
-_READ_GROUP_OPTION = re.compile(r"--(?:sam-)?rg\b", re.IGNORECASE)
+_READ_GROUP = r"@RG|[A-Z]{2}:"
+_READ_GROUP_OPTION = r"(?i)--(?:sam-)?rg\b"
 _GIB = 2**30
 
 
@@ -72,8 +70,7 @@ class Key(Struct, frozen=True):
     @property
     def id(self) -> str:
         """The name of the advice's file without its suffix."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return f"{zlib.crc32(text.encode()):08x}"  # hashlib loads OpenSSL
+        return f"{zlib.crc32(msgspec.json.encode(self)):08x}"  # hashlib loads OpenSSL
 
 
 def describe_host(host: Topology) -> str:
@@ -109,9 +106,9 @@ def _without_data(word: str) -> str:
     option, sign, value = word.rpartition("=")
     if option.startswith("-") and sign:
         return f"{option}={_without_data(value)}"
-    if not (_FILE.match(word) or _exists(word)):
+    if not (re.match(_FILE, word) or _exists(word)):
         return word
-    return Path(word).name if _CODE.search(word) else ""
+    return Path(word).name if re.search(_CODE, word) else ""
 
 
 def _exists(word: str) -> bool:
@@ -151,8 +148,8 @@ def _of_aligner(
     own = sorted(
         shlex.join([argument.name, *values])
         for argument in items
-        for values in [[_without_data(value) for value in argument.values if not _READ_GROUP.match(value)]]
-        if (values or not argument.values) and not _READ_GROUP_OPTION.match(argument.name)
+        for values in [[_without_data(value) for value in argument.values if not re.match(_READ_GROUP, value)]]
+        if (values or not argument.values) and not re.match(_READ_GROUP_OPTION, argument.name)
     )
     name = f"{index.name}, {aligner.index_bytes(index)} bytes"
     return Key(describe_host(host), aligner.name, threads, tuple(own), aligner.version(), name, mates)
@@ -209,6 +206,10 @@ class Saved(Struct, frozen=True):
 
 def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any]) -> Path:
     """Store advice and return its file; raises BadInput if it cannot be written."""
+    import json  # noqa: PLC0415 - most commands save no advice
+
+    from firsttouch.records import atomic_files  # noqa: PLC0415
+
     file = _file(key.id)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     text = json.dumps(Saved(key, scenario, gain, now, details).to_dict(), indent=2) + "\n"

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, did_you_mean
+from firsttouch.execution import INDEX_STATES, INTERLEAVE
 from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
@@ -112,12 +113,11 @@ def index_cache() -> str:
     The default favours no scenario and does not depend on which run comes first. Raises BadInput for an unknown
     state in FIRSTTOUCH_INDEX_CACHE.
     """
-    from firsttouch.execution.index_cache import INTERLEAVE, STATES  # noqa: PLC0415 - measuring memory needs none
-
     state = os.environ.get(CACHE_VARIABLE) or INTERLEAVE
-    if state not in STATES:
+    if state not in INDEX_STATES:
         raise BadInput(
-            f"{CACHE_VARIABLE} is '{state}': there are {', '.join(STATES)}{did_you_mean(state, STATES)}"
+            f"{CACHE_VARIABLE} is '{state}': there are {', '.join(INDEX_STATES)}"
+            f"{did_you_mean(state, INDEX_STATES)}"
         )
     return state
 

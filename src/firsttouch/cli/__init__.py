@@ -122,11 +122,11 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Formats help for the width of the terminal: prose is filled, examples and tables are wrapped."""
 
     #: An indented line: a command or name, and after two blanks a comment.
-    _ROW = re.compile(r"( +)(\S.*?)(?:( {2,})(\S.*))?")
+    _ROW = r"( +)(\S.*?)(?:( {2,})(\S.*))?"
     #: The column of a comment below its command; a line that is indented deeper continues a comment.
     _BELOW = 10
     #: A word of a shell, which may have blanks within quotes.
-    _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
+    _WORD = r"(?:'[^']*'|\"[^\"]*\"|\S)+"
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         width -= len(indent)
@@ -159,14 +159,14 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
             yield from self._wrapped(row, width) if len(row) > width else [row]
 
     def _wrapped(self, row: str, width: int) -> Iterator[str]:
-        match = self._ROW.fullmatch(row)
+        match = re.fullmatch(self._ROW, row)
         margin, command, gap, comment = match.groups(default="") if match else ("", row, "", "")
         column = len(margin + command + gap)
         if comment and column <= width // 2:
             yield from textwrap.wrap(comment, width, initial_indent=row[:column], subsequent_indent=" " * column)
             return
         line = margin
-        for word in self._WORD.findall(command):
+        for word in re.findall(self._WORD, command):
             if line.strip() and len(line) + len(word) + 2 >= width:
                 yield f"{line} \\"
                 line = f"{margin}    {word}"

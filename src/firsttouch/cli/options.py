@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shlex
@@ -336,6 +335,8 @@ def command_line() -> str:
 
 def print_json(document: Any) -> None:
     """Print the command's one JSON document."""
+    import json  # noqa: PLC0415 - only with --json
+
     print(json.dumps(document, indent=2, sort_keys=False))
 
 

@@ -12,7 +12,7 @@ from typing import get_args
 from firsttouch.advice import BUDGET
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
-from firsttouch.execution.index_cache import AS_IS, STATES
+from firsttouch.execution import AS_IS, INDEX_STATES
 from firsttouch.execution.progress import say
 from firsttouch.genomics import Form
 from firsttouch.genomics.recognition import recognize, undivided_because
@@ -72,7 +72,7 @@ _FITTING = {
     "for any other program": (PROGRAM,),
     "for an aligner on a dataset": (DATASET,),
 }
-_EXPECTED = re.compile(r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18})?")
+_EXPECTED = r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18})?"
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -163,9 +163,9 @@ def _add_for_program(group: argparse._ArgumentGroup) -> None:
 def _add_for_dataset(group: argparse._ArgumentGroup) -> None:
     arg = group.add_argument
     options.add_inputs(group)
-    states = ", ".join(f"{state} ({meaning})" for state, meaning in STATES.items())
+    states = ", ".join(f"{state} ({meaning})" for state, meaning in INDEX_STATES.items())
     cache = f"the index in the page cache before each timed run: {states}; default: {AS_IS}"
-    arg("--index-cache", choices=tuple(STATES), help=cache)
+    arg("--index-cache", choices=tuple(INDEX_STATES), help=cache)
     arg(
         "--reads-per-thread",
         type=options.positive,
@@ -192,7 +192,7 @@ def _reference(text: str) -> object:
     from firsttouch.genomics.launch import Alignments  # noqa: PLC0415 - only for this option
     from firsttouch.genomics.sam import Checksums  # noqa: PLC0415
 
-    if not _EXPECTED.fullmatch(text):
+    if not re.fullmatch(_EXPECTED, text):
         raise ValueError(text)
     common, exact, reads, mapped = [*text.lower().split(","), "0", "0", "0"][:4]
     return Alignments(int(reads), int(mapped), Checksums(exact, common))

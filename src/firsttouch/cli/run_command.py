@@ -275,7 +275,7 @@ def _with_threads(wanted: str, total: int) -> str:
     parts = parse_name(wanted)
     if not parts or parts.threads:
         return wanted
-    return str(parts._replace(threads=max(1, total // parts.instances)))
+    return str(replace(parts, threads=max(1, total // parts.instances)))
 
 
 def _align(

@@ -15,7 +15,7 @@ from firsttouch.advice.aligner_inputs import InputRequest, Inputs
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, CannotHere, Missing
-from firsttouch.execution import host_lock, index_cache, pu_claims
+from firsttouch.execution import AS_IS, host_lock, index_cache, pu_claims
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import Form, launch
 from firsttouch.genomics.sinks import AlignOutput, default_threads
@@ -49,7 +49,7 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
     checksum: bool = False
     expect_sha256: launch.Alignments | None = None
     command_line: str = ""
-    index_cache: str = index_cache.AS_IS
+    index_cache: str = AS_IS
 
     @property
     def is_production(self) -> bool:
@@ -89,7 +89,7 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     """
     scenario, work, given, output = _prepared(request)
     production = request.is_production
-    if production and work.index_cache == index_cache.AS_IS:
+    if production and work.index_cache == AS_IS:
         work = replace(work, index_cache="")  # alignments do not depend on it
     results = []
     work = work.with_copies()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,7 +25,6 @@ from firsttouch.host import grant
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name
 from firsttouch.host.topology import Topology, load
-from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, TaskShare, parse_name, plan, plan_task, with_threads
 
@@ -84,6 +82,8 @@ def run_check(args: argparse.Namespace) -> int:
 def _tell(result: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the result of the program."""
     if as_json:
+        import json  # noqa: PLC0415 - only with --json
+
         write(json.dumps(result) + "\n")
         return
     where, ending = "", ""
@@ -171,7 +171,7 @@ def _with_task_number(request: ExecRequest, task: Task | None) -> ExecRequest:
 def _check_files(request: ExecRequest) -> None:
     """Raise BadInput if the program's results could not be written."""
     if request.records:
-        from firsttouch.records import schema  # noqa: PLC0415 - most runs keep none
+        from firsttouch.records import atomic_files, schema  # noqa: PLC0415 - most runs keep none
 
         atomic_files.refuse_overwriting([request.records], [])
         schema.check_appendable(request.records)
@@ -183,7 +183,7 @@ def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: 
     if request.on or count > 1:
         share = task.share(host) if task and count > 1 else TaskShare(frozenset(host.allowed_pus))
         if request.on:
-            share = share._replace(pus=share.pus & host.pus_on(request.on))
+            share = replace(share, pus=share.pus & host.pus_on(request.on))
             if not share.pus:
                 raise CannotHere(f"--on {request.on}: this process may use no PU there")
         name = "1x-default" if request.scenario == "auto" else request.scenario

@@ -8,3 +8,12 @@ together), ``child_process`` (``child`` for others), ``threads`` (``WorkerThread
 ``host_lock``, ``counters`` (perf), ``backends`` (native, Apptainer, Spack) and ``build_info``, which identifies
 the copies of firsttouch in images and views.
 """
+
+AS_IS, COLD, LOCAL, INTERLEAVE = "as-is", "cold", "local", "interleave"
+#: The states of an index in the page cache before a timed run (``index_cache``), with their meaning.
+INDEX_STATES = {
+    AS_IS: "as earlier programs left it",
+    COLD: "not cached",
+    LOCAL: "cached on the first NUMA node of the first instance",
+    INTERLEAVE: "cached evenly on the NUMA nodes of the scenario",
+}

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.errors import CannotHere, RunFailed
+from firsttouch.execution import AS_IS, COLD, INTERLEAVE, LOCAL
 from firsttouch.execution.child_process import child
 from firsttouch.execution.progress import live
 from firsttouch.host import page_cache
@@ -27,14 +28,6 @@ from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
 from firsttouch.units import format_bytes
 
-AS_IS, COLD, LOCAL, INTERLEAVE = "as-is", "cold", "local", "interleave"
-#: The possible states, with their meaning.
-STATES = {
-    AS_IS: "as earlier programs left it",
-    COLD: "not cached",
-    LOCAL: "cached on the first NUMA node of the first instance",
-    INTERLEAVE: "cached evenly on the NUMA nodes of the scenario",
-}
 #: The part of an index that may differ from the requested state.
 TOLERANCE = 0.01
 #: How often the files are read, because meanwhile the kernel may drop a few large folios again.
@@ -77,7 +70,7 @@ def check(files: Sequence[Path], state: str, placements: Sequence[Placement], ho
 
 
 def restore(files: Sequence[Path], state: str, placements: Sequence[Placement]) -> Restored:
-    """Put the page cache of *files* into *state* (see :data:`STATES`), and return the state that the kernel shows.
+    """Put the page cache of *files* into *state*, and return the state that the kernel shows.
 
     Raises CannotHere if the file system does not allow it, and RunFailed if the files cannot be read.
     """

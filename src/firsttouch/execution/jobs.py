@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from firsttouch.errors import CannotHere
 from firsttouch.execution import placement_check
 from firsttouch.execution.child_process import describe_ending, exit_status, last_lines
-from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
@@ -138,6 +137,8 @@ def last_words(job: Job) -> str:
 def full_disk(job: Job) -> str:
     """Return which disk that a job writes to is full, as the end of a message."""
     import tempfile  # noqa: PLC0415 - for jobs that fail
+
+    from firsttouch.records import atomic_files  # noqa: PLC0415
 
     temporary = Path({**os.environ, **job.env}.get("TMPDIR") or tempfile.gettempdir(), "file")
     files = [file for file in (job.stdout, job.stderr, temporary) if file != Path(os.devnull)]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.host import pages
 from firsttouch.host.cpusets import format_list, parse_list, status_list
@@ -35,7 +36,7 @@ IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
 Affinities = dict[int, frozenset[int]]
 
 
-class _Sample(NamedTuple):
+class _Sample(Struct, frozen=True):
     """One sample: pages and PUs of all processes; pages, PUs and number of threads of the program."""
 
     pages: int = 0
@@ -152,7 +153,7 @@ class Observed(Struct):
         before = self._fullest
         if affinities.items() < self._affinities.items():
             # Some threads have ended, and the remaining PUs do not show where these were bound.
-            sample = sample._replace(held=before.held, together=before.together)
+            sample = replace(sample, held=before.held, together=before.together)
             affinities = self._affinities
         samples = [*self._samples, sample]
         most = max(sample.pages for sample in samples)

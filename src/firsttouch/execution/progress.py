@@ -21,7 +21,7 @@ from firsttouch.errors import one_line
 FOLLOWER = "FIRSTTOUCH_PROGRESS"
 _ERASE = "\r\x1b[K"
 _COLOURS = {"pass": 32, "undecided": 90, "suspect": 33, "invalid": 35, "fail": 31}
-_VERDICT = re.compile(rf"^((?:- )?verdict \S+ )({'|'.join(_COLOURS)})\b", re.MULTILINE)
+_VERDICT = rf"(?m)^((?:- )?verdict \S+ )({'|'.join(_COLOURS)})\b"
 #: The width of a table in a file, and the least width of a column that is narrowed.
 _IN_FILES, _NARROWEST = 130, 8
 _fill = partial(textwrap.fill, break_long_words=False, break_on_hyphens=False, placeholder=" ...")
@@ -148,4 +148,4 @@ def colour_verdicts(text: str) -> str:
     """Return *text* with coloured verdicts if standard output is a terminal and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR") or not is_terminal(sys.stdout):
         return text
-    return _VERDICT.sub(lambda m: f"{m[1]}\x1b[{_COLOURS[m[2]]}m{m[2]}\x1b[0m", text)
+    return re.sub(_VERDICT, lambda m: f"{m[1]}\x1b[{_COLOURS[m[2]]}m{m[2]}\x1b[0m", text)

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput
-from firsttouch.execution import counters, index_cache
+from firsttouch.execution import AS_IS, counters, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import division, sam, stream
@@ -48,7 +48,7 @@ class Work(Struct, frozen=True):
     *counted*: every instance runs under perf stat. *summed*: checksums of the alignments are computed, faster if
     they equal *reference*. *command* is the user's command, which every instance runs (None: the aligner's
     templates). *copies* are index copies that runs share (None: each run makes the copies of its scenario).
-    *index_cache* is the state of the page cache before each run, one of :data:`index_cache.STATES` (empty: not
+    *index_cache* is the state of the page cache before each run, one of :data:`execution.INDEX_STATES` (empty: not
     checked).
     """
 
@@ -369,7 +369,7 @@ def _cache_parameters(results: Sequence[ScenarioRun]) -> dict[str, Any]:
     caches = [r.index_cache for r in results if r.index_cache]
     if not caches:
         return {}
-    state = {} if caches[0].state == index_cache.AS_IS else {"index_cache": caches[0].state}
+    state = {} if caches[0].state == AS_IS else {"index_cache": caches[0].state}
     return {**state, "index_cached_bytes": [c.cached.cached for c in caches]}
 
 

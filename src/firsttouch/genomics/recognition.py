@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 #: A version at the end of a program's name, as in bwa-0.7.17.
 _VERSION = re.compile(r"[-_.]v?\d[\w.-]*$")
-#: The words between the quotes of a file.
-_quoted = functools.cache(lambda file: frozenset(re.split("[\"']", documents.read_text(file))))
+#: The text of a file, which is read once.
+_text = functools.cache(documents.read_text)
 #: More words than begin any aligner's command.
 _BEGINNING = 8
 
@@ -74,7 +74,8 @@ def _with_names(words: Sequence[str]) -> tuple[list[Aligner], BadInput | None]:
     error: BadInput | None = None
     for name, file in paths.data_files("aligners", ".toml").items():
         try:
-            if names.isdisjoint(_quoted(file)):
+            text = _text(file)
+            if not any(f'"{called}"' in text or f"'{called}'" in text for called in names):
                 continue
             from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - most commands need no aligner
 

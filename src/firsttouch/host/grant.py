@@ -19,9 +19,9 @@ from firsttouch.units import format_bytes
 #: Variables that state how many threads a program starts.
 _STATED = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
 #: Options of programs that state how many threads they start.
-_OPTION = re.compile(r"--(n|num|max)?[-_]?(threads|cores|cpus)|-@")
+_OPTION = r"--(n|num|max)?[-_]?(threads|cores|cpus)|-@"
 #: A value in Slurm's lists, and the number of consecutive hosts that share it.
-_COUNTS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_COUNTS = r"(\d+)(?:\(x(\d+)\))?"
 
 
 def number_of_job(variable: str, default: int = 0) -> int:
@@ -34,7 +34,7 @@ def number_of_job(variable: str, default: int = 0) -> int:
 
 def numbers_of_job(variable: str) -> list[int]:
     """Return the numbers per host in one of Slurm's variables, such as "72(x2),36"; empty if it is not set."""
-    counts = _COUNTS.findall(os.environ.get(variable, ""))
+    counts = re.findall(_COUNTS, os.environ.get(variable, ""))
     return [int(count) for count, times in counts for _ in range(int(times or 1))]
 
 
@@ -47,7 +47,7 @@ def asked_threads(command: Sequence[str]) -> int:
     values += [word.removeprefix("-@") for word in command if word.startswith("-@")]
     for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
         option, equals, value = word.partition("=")
-        if _OPTION.fullmatch(option):
+        if option.startswith("-") and re.fullmatch(_OPTION, option):
             values.append(value if equals else after)
     return max((int(value) for value in values if value.isascii() and value.isdecimal()), default=0)
 

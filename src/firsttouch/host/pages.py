@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -28,17 +28,17 @@ SELF = Path("/proc/self")
 _HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 #: A file is mapped in parts of this size (bytes), a multiple of any huge page's.
 _PART = 1 << 30
-_MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
-_NODES = re.compile(r" N(\d+)=(\d+)")
+_MAPPING = r"([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)"
+_NODES = r" N(\d+)=(\d+)"
 #: The kernel's names for files without a directory entry: huge pages, shared memory, memfd_create(2).
-_NAMELESS = re.compile(r"(?: file=)?/(?:anon_hugepage|dev/zero|memfd:)")
-_KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
+_NAMELESS = r"(?: file=)?/(?:anon_hugepage|dev/zero|memfd:)"
+_KILOBYTES = " kernelpagesize_kB="
 #: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str). The
 #: policy is within this many bytes of the first line of numa_maps.
 _FIRST_LINE = 160
-_MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
-_DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
-_SIZE = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
+_MODE = r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)"
+_DEAD = r"(?m)^State:\s+[ZX]"
+_SIZE = r"(?m)^(\w+):\s+(\d+) kB"
 
 
 # ----------------------------------------------------------------------
@@ -48,7 +48,7 @@ _SIZE = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
 def status(process: Path) -> str:
     """Return the status of a process or thread; empty if it does not run any more."""
     text = kernel_files.text(process / "status", "replace")
-    return "" if _DEAD.search(text) else text
+    return "" if re.search(_DEAD, text) else text
 
 
 def maps(process: Path) -> str:
@@ -88,7 +88,7 @@ def has_numa_maps(proc: Path = Path("/proc")) -> bool:
 # Sizes
 
 
-class Sizes(NamedTuple):
+class Sizes(Struct, frozen=True):
     """The sizes of a process (bytes): its peak resident set, and its resident pages by kind.
 
     The peak is the highest since the process started its program. *shared* includes shared memory and mapped files
@@ -109,7 +109,7 @@ def sizes(status: str) -> Sizes:
 
 def _kilobytes(text: str) -> dict[str, int]:
     """Return the sizes (bytes) in the lines "Name: 12 kB" of a text."""
-    return {name: int(size) << 10 for name, size in _SIZE.findall(text)}
+    return {name: int(size) << 10 for name, size in re.findall(_SIZE, text)}
 
 
 class Memory(Struct):
@@ -174,7 +174,7 @@ def huge_page() -> int:
 # Mappings
 
 
-class FileMapping(NamedTuple):
+class FileMapping(Struct, frozen=True):
     """The first address of a mapping, and the device and inode and the path of its file."""
 
     address: int
@@ -184,7 +184,7 @@ class FileMapping(NamedTuple):
 
 def file_mapping(line: str) -> FileMapping | None:
     """Return the mapping that a line of maps or smaps describes, or None."""
-    if not (match := _MAPPING.match(line)):
+    if not (match := re.match(_MAPPING, line)):
         return None
     begin, major, minor, inode, path = match.groups()
     return FileMapping(int(begin, 16), (os.makedev(int(major, 16), int(minor, 16)), int(inode)), path)
@@ -195,7 +195,7 @@ def file_bytes(maps: str) -> int:
     ranges = (
         line.split(" ", 1)[0]
         for line in maps.splitlines()
-        if (m := file_mapping(line)) and m.file[1] and not _NAMELESS.match(m.path)
+        if (m := file_mapping(line)) and m.file[1] and not re.match(_NAMELESS, m.path)
     )
     return sum(int(end, 16) - int(begin, 16) for begin, _, end in (text.partition("-") for text in ranges))
 
@@ -203,22 +203,22 @@ def file_bytes(maps: str) -> int:
 def node_pages(line: str) -> Counter[int]:
     """Return the pages per NUMA node in a line of numa_maps."""
     unit = _unit(line)
-    return Counter({int(node): int(count) * unit for node, count in _NODES.findall(line)})
+    return Counter({int(node): int(count) * unit for node, count in re.findall(_NODES, line)})
 
 
 def _unit(line: str) -> int:
     """Return the 4 KiB pages in one page of the mapping in a line of numa_maps."""
-    size = _KILOBYTES.search(line)
-    return int(size[1]) // 4 if size else 1
+    kilobytes = line.partition(_KILOBYTES)[2]
+    return int(kilobytes.split(" ", 1)[0]) // 4 if kilobytes else 1
 
 
 def mode(line: str) -> str:
     """Return the memory policy in a line of numa_maps: ``bind:0-1``, ``prefer (many):0``, ``default``."""
-    match = _MODE.match(line)
+    match = re.match(_MODE, line)
     return match[1] + match[2] if match else ""
 
 
-class AnonymousPages(NamedTuple):
+class AnonymousPages(Struct, frozen=True):
     """Anonymous pages per NUMA node and per memory policy; *copied* are pages of files that were written to.
 
     *shared* pages, which the counts per NUMA node include, belong to memory that processes share.
@@ -238,7 +238,7 @@ def anonymous_pages(numa_maps: str) -> AnonymousPages:
     """
     nodes, modes, copied, shared = Counter[int](), Counter[str](), 0, 0
     for line in numa_maps.splitlines():
-        is_file, is_private = " file=" in line and not _NAMELESS.search(line), " anon=" in line
+        is_file, is_private = " file=" in line and not re.search(_NAMELESS, line), " anon=" in line
         if is_file and is_private:
             copied += int(line.partition(" anon=")[2].split(" ", 1)[0]) * _unit(line)
         # A mapping without pages does not affect the policies.

@@ -6,14 +6,13 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import re
 import shutil
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -42,7 +41,6 @@ _LAST_LEVEL = 3
 _SIDE_CACHE, _OLD_SIDE_CACHE = "MemCache", "MemorySideCache"
 #: Info attributes with the tier of a NUMA node: hwloc's (0 has the highest bandwidth), and the probe's.
 _TIERS = ("MemoryTier", "KernelMemoryTier")
-_NUMBER = re.compile(r"[0-9]{1,19}")
 #: The probe's info attributes. Of the host: the smallest memory limit of its cgroups (bytes), and the NUMA nodes
 #: that hwloc leaves out, each as number:bytes. Of a NUMA node: the PUs that the kernel assigns to it, and its
 #: offline PUs.
@@ -336,7 +334,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     )
 
 
-class _Above(NamedTuple):
+class _Above(Struct, frozen=True):
     """The place of an object: its package and core (-1 for none), and the memory-side caches in front of it."""
 
     package: int
@@ -355,11 +353,11 @@ def _objects(
         raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
     kind = element.get("type")
     if kind == "Package":
-        above = above._replace(package=next(numbers))
+        above = replace(above, package=next(numbers))
     elif kind == "Core":
-        above = above._replace(core=next(numbers))
+        above = replace(above, core=next(numbers))
     elif kind == _SIDE_CACHE or element.get("subtype") == _OLD_SIDE_CACHE:
-        above = above._replace(side_caches=(*above.side_caches, element))
+        above = replace(above, side_caches=(*above.side_caches, element))
     yield element, above
     for child in element.findall("object"):
         yield from _objects(child, numbers, above, depth + 1)
@@ -407,10 +405,14 @@ def _huge(element: ET.Element) -> int:
     return sum(size * count for size, count in sorted(pages)[1:])
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20  # at most 64 bits
+
+
 def _number(element: ET.Element) -> int:
     """Return the kernel's number of a PU or NUMA node; raises BadInput."""
     text = element.get("os_index", "")
-    if not (_NUMBER.fullmatch(text) and int(text) < TOO_HIGH):
+    if not (_is_number(text) and int(text) < TOO_HIGH):
         raise BadInput(f"{element.get('type')} of number '{text}'")
     return int(text)
 
@@ -418,7 +420,7 @@ def _number(element: ET.Element) -> int:
 def _count(element: ET.Element, name: str) -> int:
     """Return a numeric attribute, 0 if it is absent; raises BadInput."""
     text = element.get(name, "0")
-    if not _NUMBER.fullmatch(text):
+    if not _is_number(text):
         of = " ".join(filter(None, (element.get("type", element.tag), element.get("os_index"))))
         raise BadInput(f"{of}: {name} is '{text[:40]}', not a number from 0 on")
     return int(text)

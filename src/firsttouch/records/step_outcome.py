@@ -8,14 +8,13 @@ it has written records leaves no statement.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 #: The environment variable that names the file.
 VARIABLE = "FIRSTTOUCH_OUTCOME"
@@ -40,7 +39,7 @@ def state(word: Word, reason: str = "") -> None:
     """
     if file := os.environ.get(VARIABLE):
         with contextlib.suppress(OSError):
-            Path(file).write_text(json.dumps(asdict(StepOutcome(word, reason))), encoding="utf-8")
+            Path(file).write_bytes(msgspec.json.encode(StepOutcome(word, reason)))
 
 
 def read(file: Path, status: int, *, has_records: bool, last_words: str) -> StepOutcome:
@@ -58,8 +57,6 @@ def read(file: Path, status: int, *, has_records: bool, last_words: str) -> Step
 
 def _parse(file: Path) -> StepOutcome:
     try:
-        data: Any = json.loads(file.read_bytes())
-        outcome = StepOutcome(**data)
-    except (OSError, ValueError, TypeError):
+        return msgspec.json.decode(file.read_bytes(), type=StepOutcome)
+    except (OSError, ValueError):
         return StepOutcome("failed")
-    return outcome if outcome.word in get_args(Word) else StepOutcome("failed")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host import grant
@@ -18,7 +19,7 @@ from firsttouch.scenarios.numa_groups import Neighbours
 SCALING_EIGHTHS = (1, 2, 4, 6, 8)
 
 
-class Share(NamedTuple):
+class Share(Struct, frozen=True):
     """The resources of one instance: PUs, best first, their NUMA nodes, and the NUMA nodes for its data."""
 
     pus: tuple[int, ...]

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
@@ -20,7 +22,7 @@ KERNEL_SHARE = 0.05
 IndexUse = Literal["none", "read", "mapped", "loaded"]
 
 
-class Need(NamedTuple):
+class Need(Struct, frozen=True):
     """Memory (bytes) that one instance needs: its copy of the index and the program's buffers.
 
     *file_bytes* is the size of the index's files, and *index_use* the program's use of them.

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import stat
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -305,6 +304,8 @@ def _other_rights(file: Path) -> str:
 
 def _linker(begin: bytes) -> bytes:
     """Return the dynamic linker of an ELF program by its first bytes (elf(5), PT_INTERP); empty if it has none."""
+    import struct  # noqa: PLC0415 - most runs set no option
+
     order = "<" if begin[5] == 1 else ">"
     is_64 = begin[4] == 2
     (table,) = struct.unpack_from(f"{order}{'Q' if is_64 else 'I'}", begin, 32 if is_64 else 28)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -49,7 +49,7 @@ def extent_of(instances: int) -> Extent:
     return "whole" if instances == 1 else "part"
 
 
-class ScenarioName(NamedTuple):
+class ScenarioName(Struct, frozen=True):
     """The parts of a scenario's name; *threads* (per instance) is None if the name does not state it."""
 
     instances: int
@@ -264,7 +264,7 @@ class Plan(Struct, frozen=True):
         """
         parts = parse_name(name)
         _refuse_other_threads(name, parts, threads)
-        scenario = self.scenario(str(parts._replace(threads=threads)) if parts and threads else name)
+        scenario = self.scenario(str(replace(parts, threads=threads)) if parts and threads else name)
         _refuse_several(scenario.name, scenario.instances)
         return scenario
 
@@ -284,7 +284,7 @@ def _refuse_several(name: str, instances: int) -> None:
         )
 
 
-class TaskShare(NamedTuple):
+class TaskShare(Struct, frozen=True):
     """The PUs that tasks divide, the place of this task among them, and their number."""
 
     pus: frozenset[int]
@@ -427,7 +427,7 @@ class _Planner(Struct, frozen=True, dict=True):
         if policy.tiers == "fast":
             fastest = next(t for t in tiers.tiers(topology) if set(own) & set(t.banks))
             own = tuple(bank for bank in own if bank in fastest.banks)
-        return share._replace(numa_nodes=own)
+        return replace(share, numa_nodes=own)
 
     @functools.cached_property
     def _all(self) -> frozenset[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from firsttouch.host.topology import NumaNode, Topology
 
@@ -18,7 +19,7 @@ _FAST, _SLOW = ("HBM", "MCDRAM", "high-bandwidth memory"), ("CXL-DRAM", "NVM", "
 _MUCH = 1.5
 
 
-class Tier(NamedTuple):
+class Tier(Struct, frozen=True):
     """Banks of one kind and speed."""
 
     name: str

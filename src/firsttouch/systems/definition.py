@@ -214,7 +214,7 @@ def available() -> dict[str, Path | None]:
     The files are not read. Raises BadInput if FIRSTTOUCH_SYSTEMS names a folder that does not exist.
     """
     files = {paths.LOCAL: None, **paths.data_files("systems", ".yaml")}
-    return {name: files[name] for name in sorted(files) if paths.NAME.match(name)}
+    return {name: files[name] for name in sorted(files) if re.match(paths.NAME, name)}
 
 
 def load(name_or_path: str | Path) -> System:

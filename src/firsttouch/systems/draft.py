@@ -143,7 +143,7 @@ def draft_host(name: str) -> str:
 
 def check_name(name: str) -> None:
     """Raise BadInput for a name that ReFrame does not accept."""
-    if not paths.NAME.match(name):
+    if not re.match(paths.NAME, name):
         raise BadInput(f"'{name}' is not a name for a system: it has only letters, digits, _ and -")
 
 
