@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import replace
 from tests.factories.clocks import ManualClock
 
 from firsttouch.advice import advice_text, findings, trials
@@ -140,7 +139,7 @@ def test_a_gain_that_may_be_chance_is_not_recommended(host, factor):
     noise = (1.0, 1.3, 0.8, 0.9, 1.15)
     planned = plan(load(xml=ONE_BANK))
     alone = (planned.scenario("1x-default"),)
-    planned = replace(planned, scenarios=alone)
+    planned = planned.with_listing(alone, planned.infeasible)
     advice, document = host(
         work, loading=0.1, budget=0.1, noise=noise, sets=[("mimalloc",)], memory=shown, planned=planned
     )

@@ -61,8 +61,8 @@ def _offered(
     host, planned = load(), choices.planned(need).with_each(sets)
     if undivided:
         several = tuple((s.name, undivided) for s in planned.scenarios if s.instances > 1 and not s.options)
-        alone = tuple(s for s in planned.scenarios if s.instances == 1)
-        planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *several))
+        alone = (s for s in planned.scenarios if s.instances == 1)
+        planned = planned.with_listing(alone, (*planned.infeasible, *several))
     usual = default(planned.scenarios)
     banks = index_banks(host, index_bytes)
     return planned, prior(candidates(planned.scenarios), banks, latency_ratio(host)), usual

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -180,12 +180,37 @@ def distinct(scenarios: Sequence[Scenario]) -> list[Scenario]:
     return list(first.values())
 
 
-class Plan(Struct, frozen=True):
-    """The usual scenarios that can be run, and the infeasible ones as (name, reason)."""
+#: The usual scenarios that can be run, and the infeasible ones as (name, reason).
+Listing = tuple[tuple[Scenario, ...], tuple[tuple[str, str], ...]]
 
-    scenarios: tuple[Scenario, ...]
-    infeasible: tuple[tuple[str, str], ...]
+
+class Plan(Struct, frozen=True, dict=True):
+    """The usual scenarios of a host, listed at their first use, and any scenario by name.
+
+    Large hosts have more than a hundred usual scenarios, and most runs need one.
+    """
+
     _planner: _Planner
+    _list: Callable[[], Listing]
+
+    @functools.cached_property
+    def _listing(self) -> Listing:
+        return self._list()
+
+    @property
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """The usual scenarios that can be run."""
+        return self._listing[0]
+
+    @property
+    def infeasible(self) -> tuple[tuple[str, str], ...]:
+        """The usual scenarios that cannot be run, as (name, reason)."""
+        return self._listing[1]
+
+    def with_listing(self, scenarios: Iterable[Scenario], infeasible: Iterable[tuple[str, str]]) -> Plan:
+        """Return this plan with other usual scenarios."""
+        listing = (tuple(scenarios), tuple(infeasible))
+        return Plan(self._planner, lambda: listing)
 
     def scenario(self, name: str) -> Scenario:
         """Return a scenario by name, ignoring case; raises CannotHere or BadInput with the reason.
@@ -198,7 +223,7 @@ class Plan(Struct, frozen=True):
             have = f"this host has {', '.join(s.name for s in self.scenarios)}"
             names = [s.name for s in self.scenarios]
             raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
-        scenario = self._listed(parts) or self._division(name.partition("+")[0], parts)
+        scenario = self._division(name.partition("+")[0], parts)
         scenario, reason = self.with_options(scenario, parts.options)
         if reason:
             other = self.with_fitting_index(scenario)
@@ -230,7 +255,7 @@ class Plan(Struct, frozen=True):
         usual = distinct((*self.scenarios, *self._planner.refused.values()))
         variants = [self.with_options(s, names) for names in sets for s in usual]
         possible = (scenario for scenario, reason in variants if not reason)
-        return replace(self, scenarios=(*self.scenarios, *possible))
+        return self.with_listing((*self.scenarios, *possible), self.infeasible)
 
     def _listed(self, parts: ScenarioName) -> Scenario | None:
         """Return a usual scenario without memory options, feasible or not."""
@@ -240,7 +265,7 @@ class Plan(Struct, frozen=True):
         return next((s for s in usual if (s.instances, s.threads, s.policy, s.options) == wanted), None)
 
     def _division(self, name: str, parts: ScenarioName) -> Scenario:
-        """Return a scenario that is not among the usual ones."""
+        """Return a scenario by its parts, without memory options."""
         layout = self._planner.layout
         if parts.policy.caches and parts.instances == 1:
             raise BadInput(
@@ -317,23 +342,7 @@ def plan(
     wanted = select_policies(policies)
     if policies in GROUPS and not planner.several_tiers:
         wanted = tuple(policy for policy in wanted if not policy.tiers)
-    scenarios: list[Scenario] = []
-    infeasible: list[tuple[str, str]] = []
-    by_nodes = [policy for policy in wanted if not policy.caches]
-    divisions = [(shares, size, policy) for shares, size in planner.layout.divisions() for policy in by_nodes]
-    for policy in (policy for policy in wanted if policy.caches):
-        try:
-            divisions += [(shares, size, policy) for shares, size in planner.layout.divisions_by_cache()]
-        except CannotHere as error:
-            infeasible += [] if policies in GROUPS else [(policy.name, str(error))]
-    for shares, per_instance, policy in divisions:
-        scenario = planner.scenario(shares, per_instance, policy)
-        if reason := planner.reason(scenario):
-            infeasible.append((scenario.name, reason))
-            planner.refused[scenario.name] = scenario
-        else:
-            scenarios.append(scenario)
-    return Plan(tuple(scenarios), tuple(infeasible), planner)
+    return Plan(planner, functools.partial(planner.usual, wanted, is_group=policies in GROUPS))
 
 
 def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threads: int | None = None) -> Scenario:
@@ -375,6 +384,26 @@ class _Planner(Struct, frozen=True, dict=True):
     @functools.cached_property
     def several_tiers(self) -> bool:
         return len(tiers.tiers(self.layout.topology)) > 1
+
+    def usual(self, wanted: Sequence[Policy], *, is_group: bool) -> Listing:
+        """Return the usual scenarios of the policies *wanted*; policies that are not named may be impossible."""
+        scenarios: list[Scenario] = []
+        infeasible: list[tuple[str, str]] = []
+        by_nodes = [policy for policy in wanted if not policy.caches]
+        divisions = [(shares, size, policy) for shares, size in self.layout.divisions() for policy in by_nodes]
+        for policy in (policy for policy in wanted if policy.caches):
+            try:
+                divisions += [(shares, size, policy) for shares, size in self.layout.divisions_by_cache()]
+            except CannotHere as error:
+                infeasible += [] if is_group else [(policy.name, str(error))]
+        for shares, per_instance, policy in divisions:
+            scenario = self.scenario(shares, per_instance, policy)
+            if reason := self.reason(scenario):
+                infeasible.append((scenario.name, reason))
+                self.refused[scenario.name] = scenario
+            else:
+                scenarios.append(scenario)
+        return tuple(scenarios), tuple(infeasible)
 
     def scenario(self, shares: list[Share], threads: int, policy: Policy) -> Scenario:
         extent = extent_of(len(shares))
