@@ -23,7 +23,7 @@ from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import dealing, stream
 from firsttouch.host import page_cache
-from firsttouch.host.topology import load
+from firsttouch.host.topology import load, probe_program
 from firsttouch.scenarios.placement import plan
 
 #: Pairs of reads in the tests, and bases of a batch.
@@ -129,6 +129,18 @@ def whole(lambda_work, few):
     """Returns the output of bwa itself."""
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", f"{BATCH_BASES}", lambda_work[0], *few]
     return captured(argv, check=True).stdout
+
+
+def test_the_topology_is_read_once(align, tmp_path):
+    """On large hosts, the probe reads thousands of files of the kernel."""
+    starts, probe = tmp_path / "starts", tmp_path / "probe"
+    probe.write_text(
+        f'#!/bin/sh\necho >>{shlex.quote(str(starts))}\nexec {shlex.quote(str(probe_program()))} "$@"\n'
+    )
+    probe.chmod(0o755)
+    done = align("1x-default", environment={"FIRSTTOUCH_PROBE": probe})
+    assert done.returncode == 0, done.stderr
+    assert starts.read_text() == "\n"
 
 
 def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(run_here, tmp_path):

@@ -19,7 +19,7 @@ from firsttouch.execution import AS_IS, host_lock, index_cache, pu_claims
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import Form, launch
 from firsttouch.genomics.sinks import AlignOutput, default_threads
-from firsttouch.host.topology import load
+from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files, step_outcome
 from firsttouch.records.schema import Record, append, check_appendable
 from firsttouch.scenarios import evidence
@@ -87,7 +87,7 @@ def run_aligner(request: RunRequest) -> TimedRuns:
 
     Raises BadInput, Missing, CannotHere, RunFailed, or TimedOut.
     """
-    scenario, work, given, output = _prepared(request)
+    host, scenario, work, given, output = _prepared(request)
     production = request.is_production
     if production and work.index_cache == AS_IS:
         work = replace(work, index_cache="")  # alignments do not depend on it
@@ -96,9 +96,12 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     assert work.copies is not None  # noqa: S101 - for mypy
     watching = watching_health(request.records, say=say)
     holding = host_lock.hold_unless_shared(say, share_host=request.share_host, shared=production)
-    claiming = pu_claims.claim_pus(
-        scenario, lambda busy: _planned(request, given, busy).scenario(scenario.name), say
-    )
+
+    def avoiding(busy: frozenset[int]) -> Scenario:
+        free = replace(host, allowed_pus=host.allowed_pus - busy)
+        return _planned(request, given, free).scenario(scenario.name)
+
+    claiming = pu_claims.claim_pus(scenario, avoiding, say)
     with holding, claiming as (scenario, warning), watching, work.copies, Steps() as steps:
         if warning:
             say(f"warning: {warning}")
@@ -134,8 +137,8 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     return TimedRuns(records, files, "" if is_good else records[0].reason)
 
 
-def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, AlignOutput | None]:
-    """Return the scenario, the work, its inputs, and its output."""
+def _prepared(request: RunRequest) -> tuple[Topology, Scenario, launch.Work, Inputs, AlignOutput | None]:
+    """Return this host, the scenario, the work, its inputs, and its output."""
     aligner = request.with_options
     try:
         aligner.version()
@@ -152,9 +155,10 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
     given = request.inputs()
     # Report wrong options before all reads are checked, which takes long.
-    scenario = _planned(request, given).scenario(request.scenario)
+    host = load()
+    scenario = _planned(request, given, host).scenario(request.scenario)
     launch.check_whole(aligner, scenario)
-    index_cache.check(aligner.index_paths(given.index), request.index_cache, scenario.placements, load())
+    index_cache.check(aligner.index_paths(given.index), request.index_cache, scenario.placements, host)
     output = _output(request, scenario, given.paths())
     read_once = not (given.dataset or request.reads_per_thread) and request.repetitions == 1
     work = launch.prepare(
@@ -174,14 +178,14 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
         reference=request.expect_sha256,
         index_cache=request.index_cache,
     )
-    return scenario, work, given, output
+    return host, scenario, work, given, output
 
 
-def _planned(request: RunRequest, given: Inputs, busy: frozenset[int] = frozenset()) -> Plan:
-    """Return the scenarios of this host without *busy* PUs; raises BadInput if all PUs are busy."""
-    aligner, host = request.with_options, load()
+def _planned(request: RunRequest, given: Inputs, host: Topology) -> Plan:
+    """Return the scenarios of *host*; raises BadInput if it has no PU that may be used."""
+    aligner = request.with_options
     need = aligner.need(aligner.index_bytes(given.index), given.batch_bases)
-    return plan(replace(host, allowed_pus=host.allowed_pus - busy), need, threads=request.threads)
+    return plan(host, need, threads=request.threads)
 
 
 def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> AlignOutput | None:
