@@ -147,8 +147,8 @@ def read_ahead(
 
 def _check_gzip(blocks: Iterator[FastqBlock], decompressor: Decompressor) -> Iterator[FastqBlock]:
     yield from blocks
-    if reason := decompressor.failure():
-        raise Damaged(f"the gzip data are truncated or damaged ({reason})")
+    if reason := decompressor.damage():
+        raise Damaged(reason)
 
 
 # ----------------------------------------------------------------------

@@ -151,11 +151,11 @@ class Input:
 
     def _check_decompressor(self, decompressor: Decompressor) -> None:
         """Raise Damaged or BadInput if *decompressor* ends without having read the whole input."""
-        failure = decompressor.failure()
+        damage = decompressor.damage()
         if self._pump is not None and self._pump.error is not None:
             raise BadInput(f"cannot be read: {self._pump.error.strerror}", file=self.label)
-        if failure:
-            raise Damaged(f"the {self.form} data are truncated or damaged ({failure})")
+        if damage:
+            raise Damaged(damage)
 
     def position(self, end: int) -> int | None:
         """Return how many bytes of the input were read; *end* is the position in the text."""

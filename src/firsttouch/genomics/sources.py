@@ -56,6 +56,16 @@ class Decompressor:
         silent = f"signal {signal_name(-status)}" if status < 0 else "it printed nothing"
         return next(filter(None, reversed(lines)), silent)
 
+    def damage(self) -> str:
+        """Wait for the process; return what is wrong with the gzip data if it failed, else an empty string."""
+        if not (failure := self.failure()):
+            return ""
+        if "Not a gzipped file" in failure:  # the beginning of the file was recognized as gzip
+            return f"data that are not gzip follow the gzip data; `gzip -dc` leaves them out ({failure})"
+        # igzip reports the end of a file within fewer bytes than a header has as such an end, too.
+        few = ", or a few other bytes follow them" if failure.startswith("EOFError") else ""
+        return f"the gzip data are truncated or damaged{few} ({failure})"
+
     def log(self) -> str:
         """Return the standard error of the process."""
         self._log.seek(0)
