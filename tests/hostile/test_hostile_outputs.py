@@ -58,7 +58,7 @@ def device(folder: Path) -> None:
 
 RUN = ["run", "1x-default", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq"]
 ADVISE = ["advise", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq", "--budget=1"]
-INPUT, TWICE = "this output is an input too", "this output is named twice"
+INPUT, TWICE = "this output would overwrite the input", "this output is named twice"
 OTHER = "its first line is not a record"
 
 ALIGNING = [

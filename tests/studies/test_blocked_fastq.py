@@ -141,10 +141,10 @@ def test_the_command_refuses(tmp_path, run):
     hard.hardlink_to(file)
     for argv, reason in (
         ([file, "-o", tmp_path / "a", tmp_path / "b"], "2 output files, but the reads have 1 mates"),
-        ([file, "-o", file], "this output is an input too"),
-        ([file, "-o", link], "this output is an input too"),
-        ([file, "-o", hard], "this output is an input too"),
-        ([file, mate, "-o", other, mate], "this output is an input too"),
+        ([file, "-o", file], "this output would overwrite the input"),
+        ([file, "-o", link], "this output would overwrite the input"),
+        ([file, "-o", hard], "this output would overwrite the input"),
+        ([file, mate, "-o", other, mate], "this output would overwrite the input"),
         ([file, mate, "-o", other, f"{tmp_path}/./o"], "this output is named twice"),
         ([file, "-o", tmp_path / "no" / "a"], "is not a writable folder"),
         ([file, "-o", tmp_path], "is a folder"),

@@ -110,16 +110,16 @@ class AlignOutput(Struct, frozen=True):
         It must differ from the *inputs*, the reference, the indexes of both, and the file of *records*, even if it
         is an open file. A reference without an index gets one.
         """
-        form = self.written_form
         if self.threads < 1:
             raise BadInput(f"{self.threads} threads for the output are too few: give one or more")
         if self.place is not None:
             atomic_files.check_place(self.place)
-        elif form != "sam" and os.isatty(1):
-            raise BadInput(f"{form.upper()} is not text for a terminal: name a file with -o, or use a pipe")
         files = [self.named, *(index_names(self.named) if self.is_file and self.sort else ())]
         reads = with_indexes([*inputs, *([self.reference] if self.reference else [])])
         atomic_files.refuse_overwriting([*files, *([records] if records else [])], reads)
+        form = self.written_form
+        if self.place is None and form != "sam" and os.isatty(1):
+            raise BadInput(f"{form.upper()} is not text for a terminal: name a file with -o, or use a pipe")
         if form != "sam" or self.sort:
             _check_samtools()
         if form == "cram":

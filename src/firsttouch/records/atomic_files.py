@@ -291,7 +291,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
                 raise BadInput(f"this output holds an input ({path}): name another folder", file=out)
         for file in _records_in(path) if existing and path.is_dir() else [path]:
             if (key := _identity(file)) in taken:
-                raise BadInput(f"this output is an input too ({file}): name another file", file=taken[key])
+                raise BadInput(f"this output would overwrite the input {file}: name another file", file=taken[key])
 
 
 def _inherited_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
