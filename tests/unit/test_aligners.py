@@ -343,3 +343,18 @@ def test_what_is_wrong_is_named_with_its_file_and_line(old, new, line, reason):
         aligners.parse("aln", TEXT.replace(old, new), "aln.toml")
     assert str(caught.value).startswith(f"aln.toml:{line}: ")
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("name", aligners.aligners())
+def test_an_index_is_named_by_its_prefix_or_one_of_its_files(tmp_path, name):
+    program = aligners.aligner(name)
+    prefix = tmp_path / "hg.mmi"
+    assert program.index_named(prefix) == prefix
+    for large in {"", program.index_large}:
+        files = [Path(f"{prefix}{suffix}{large}") for suffix in program.index_files]
+        for file in files:
+            file.parent.mkdir(exist_ok=True)
+            file.touch()
+        assert {program.index_named(path) for path in (prefix, *files)} == {prefix}
+        for file in files:
+            file.unlink()

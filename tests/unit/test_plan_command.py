@@ -80,6 +80,7 @@ def test_the_size_of_the_index_files_counts(planned, tmp_path):
         file.write_bytes(bytes(1 << 20))
     size = aligners.aligner("bwa-mem").index_bytes(prefix)
     assert planned(server(2, 4), "--index", prefix) == planned(server(2, 4), "--index-size", str(size))
+    assert planned(server(2, 4), "--index", f"{prefix}.sa") == planned(server(2, 4), "--index", prefix)
     assert "index of size 0" not in planned(server(2, 4), "--index", prefix)[1]
     assert "--index-size the plan assumes" in planned(server(2, 4))[1]
 

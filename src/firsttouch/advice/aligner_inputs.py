@@ -61,7 +61,7 @@ class InputRequest(Struct, frozen=True):
         if self.unpaired and self.reads2:
             raise BadInput("--unpaired and --reads2 exclude each other: leave one of them out")
         files = (self.reads, self.reads2) if self.reads2 else (self.reads,)
-        return Inputs(aligner, self.index, files, self.batch_bases, self.interleaved)
+        return Inputs(aligner, aligner.index_named(self.index), files, self.batch_bases, self.interleaved)
 
     def _of_dataset(self, aligner: Aligner) -> Inputs:
         assert self.dataset is not None  # noqa: S101 - for mypy

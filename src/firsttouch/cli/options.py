@@ -222,7 +222,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--system": {"metavar": "SYSTEM", "help": "the system that the hosts belong to (default: local)"},
     "--aligner": {"metavar": "ALIGNER", "help": "the aligner, such as bwa-mem"},
     "scenario": {"metavar": "SCENARIO"},
-    "--index": {"type": Path, "metavar": "PREFIX", "help": "prefix of the aligner's index"},
+    "--index": {"type": Path, "metavar": "PREFIX", "help": "prefix of the aligner's index, or one of its files"},
     "--dataset": {"metavar": "DATASET", "help": "a dataset from `firsttouch data list`"},
     "hosts": {"nargs": "+", "metavar": "HOSTS", "help": "hosts in Slurm's notation: n[1-8],m2"},
     "--hosts": {"metavar": "HOSTS", "help": "hosts in Slurm's notation: n[1-8],m2"},

@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset_name: str | None) -> int | None:
     """Return the size of the index, None if no option states one; raises BadInput or Missing without the files."""
     if index:
-        return program.index_bytes(index)
+        return program.index_bytes(program.index_named(index))
     if dataset_name:
         from firsttouch.datasets import fetch, manifest  # noqa: PLC0415 - see the package
 

@@ -345,6 +345,14 @@ class Aligner(Struct, frozen=True):
         reference = [index] if self.with_reference else []
         return reference + [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
 
+    def index_named(self, path: Path) -> Path:
+        """Return the prefix of the index that *path* names: by its prefix, or by one of its files."""
+        for suffix in sorted(self.index_files, key=len, reverse=True) if path.is_file() else ():
+            name = str(path).removesuffix(self.index_large)
+            if name.endswith(suffix) and not Path(f"{path}{suffix}").exists():
+                return Path(name.removesuffix(suffix))
+        return path
+
     def index_bytes(self, index: Path) -> int:
         """Return the size (bytes) of the index with that prefix; raises BadInput naming the first missing file."""
         files = self.index_paths(index)
