@@ -129,7 +129,7 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_p
         ([*bwa, fifo], f"there is no advice for it, and {fifo} can be read only once, so there can be no trials"),
         ([*bwa, "nosuch.fq"], "there is no file nosuch.fq"),
         ([*bwa, "-"], "there is no advice for it, and - can be read only once"),
-        ([*bwa, *small], "too few reads for trials that take 3.0% of the run"),
+        ([*bwa, *small], "too few reads for trials that take 3.0% of the run: at least "),
         (
             ["bowtie2", "-p", bwa[3], "--no-unal", "-x", prefix, "-U", *small],
             "--no-unal leaves unaligned reads out",
@@ -186,7 +186,8 @@ def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp
     choice = chosen(*words, messages=messages, budget=0)
     assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
     assert re.match(
-        r"the advice of \S+ is not followed: it is from a run of .* and this one has about", messages[0]
+        r"the advice of \S+ is not followed: it is from a run of .* and this one has about",
+        messages[0],
     )
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two PUs are necessary")

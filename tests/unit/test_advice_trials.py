@@ -223,6 +223,8 @@ def test_a_long_load_that_exceeds_the_budget_is_reported(host):
 def test_too_few_reads_for_a_trial(host):
     advice, document = host(times("8x8-bound"), budget=0.001)
     assert (advice.stop, advice.belief, host.limits) == ("short", None, [])
+    needs = "too few reads: the first trials take 0.5%, the budget is 0.1%: --budget must be at least 0.5%"
+    assert host.messages == [needs]
     assert "rule of thumb" in " ".join(advice_text.lines(document))
     assert document["budget"]["within"]
 
@@ -249,7 +251,22 @@ def test_trials_on_the_first_reads_never_exceed_the_budget(host, monkeypatch, lo
 def test_a_run_that_is_too_short_for_any_trial_has_none(host):
     advice, _ = host(times("8x8-bound", 1.0), head=trials.Head(0.01, host.clock.now))
     assert (advice.belief, advice.spent) == (None, 0.0)
-    assert host.messages == ["too few reads: the first trials take less than a second, the budget is 3.0%"]
+    # In half a second, the least of a trial, 64 threads of the fastest aligner take 128 million bases.
+    reads = math.ceil(128e6 / 0.03 / 10)
+    needs = f"the budget is 3.0%: at least {reads:,} reads are needed"
+    assert host.messages == [f"too few reads: the first trials take less than a second, {needs}"]
+
+
+def test_the_reads_that_are_said_to_be_needed_suffice(host, tmp_path):
+    def reads_of(count):
+        file = tmp_path / "r.fq"
+        file.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(count)))
+        return fastq.inspect([file], fastq.BatchRule(100))
+
+    few, _ = host(times("8x8-bound"), reads=reads_of(1000))
+    assert (few.stop, few.least_reads) == ("short", -(-64 * 5 * 100 // 3))
+    assert host(times("8x8-bound"), reads=reads_of(few.least_reads - 100))[0].stop == "short"
+    assert host(times("8x8-bound"), reads=reads_of(few.least_reads + 100))[0].stop != "short"
 
 
 def shown(scenario):

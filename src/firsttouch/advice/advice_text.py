@@ -94,6 +94,7 @@ def document(
         "gain": advice.gain,
         "interval": 0.9,
         "bases": advice.bases,
+        "least_reads": advice.least_reads,
         "compared": advice.compared,
         "clear": belief is not None and advice.best != default,
         "fastest_in_trials": advice.scenarios[belief.best].name if belief else None,

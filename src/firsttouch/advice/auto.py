@@ -117,7 +117,7 @@ class Auto(Struct, frozen=True, dict=True):
         recommended = self.planned.scenario(document["recommended"])
         self._check_batches(recommended)
         if not document["predicted_s"]:
-            raise self._too_few()
+            raise self._too_few(f"{document['least_reads']:,} reads")
         gain = document["gain"] if document["clear"] else None
         times = f", {gain['expected']:.2f} times as fast as without" if gain else ""
         trials = sum(row["trials"] for row in document["scenarios"])
@@ -128,8 +128,9 @@ class Auto(Struct, frozen=True, dict=True):
     def _check_size(self) -> None:
         """Raise if the whole run is too short for any trial, assuming the best compression of its files."""
         bases = _MOST_BASES * sum(Path(name).stat().st_size for name in self._files())
-        if self.budget * bases < LEAST_SECONDS * FASTEST * self.command.threads:
-            raise self._too_few()
+        least = LEAST_SECONDS * FASTEST * self.command.threads / self.budget
+        if bases < least:
+            raise self._too_few(f"{least / 1e6:,.0f} million bases")
 
     @functools.cached_property
     def _bases(self) -> float | None:
@@ -148,8 +149,10 @@ class Auto(Struct, frozen=True, dict=True):
                 f"{scenario.instances} instances: each takes {least / 1e6:.3g} million at a time"
             )
 
-    def _too_few(self) -> FirstTouchError:
-        return _AsItIs(f"too few reads for trials that take {self.budget:.1%} of the run")
+    def _too_few(self, least: str) -> FirstTouchError:
+        return _AsItIs(
+            f"too few reads for trials that take {self.budget:.1%} of the run: at least {least} are needed"
+        )
 
     def _files(self) -> list[str]:
         """Return the names of the read files; raises if one can be read only once."""

@@ -157,6 +157,8 @@ class Advice(Struct):
     bases: int = 0
     #: The speed-up of the recommended scenario over the default run (None: there were no trials).
     gain: dict[str, float] | None = None
+    #: The least number of reads with which there can be trials, if there are fewer (0: there are not).
+    least_reads: int = 0
 
     @property
     def compared(self) -> bool:
@@ -237,14 +239,39 @@ class Trials:
     def smallest(self) -> float:
         """Return the fraction of the reads in a first trial: LEAST, or one read for each thread."""
         most = max(s.instances * s.threads for s in self.scenarios)
-        # The slowest aligner's work must fit into half of the first trial's time limit.
-        least = min(LEAST, self._budget / 2 * SLOWEST / FASTEST) if self._strict else LEAST
-        return min(self.part, max(least, most * self.part / self._work.reads.records))
+        return min(self.part, max(self._least, most * self.part / self._work.reads.records))
 
     @property
-    def hopeless(self) -> bool:
-        """Whether the budget of the shortest possible whole run is too short for any verified trial."""
-        return self._strict and self._budget * self._bounds[0] - self.spent < LEAST_SECONDS
+    def _least(self) -> float:
+        """The fraction of the reads in a first trial, however many there are."""
+        # The slowest aligner's work must fit into half of the first trial's time limit.
+        return min(LEAST, self._budget / 2 * SLOWEST / FASTEST) if self._strict else LEAST
+
+    def lack(self) -> tuple[str, int]:
+        """Return why the first trials exceed the budget, even if no data are loaded, and how many reads they need.
+
+        It is an empty string if they do not. The number is 0 if no number of reads suffices.
+        """
+        part = self.smallest() * (2 + STEP)
+        # With a strict head, the shortest possible whole run must have time for a verified trial.
+        shortest = (LEAST_SECONDS + self.spent) / self._bounds[0] if self._strict else 0.0
+        if max(part, shortest) <= self._budget:
+            return "", 0
+        needed = "less than a second" if shortest > self._budget else f"{part:.1%}"
+        reason = f"too few reads: the first trials take {needed}, the budget is {self._budget:.1%}: "
+        if (fixed := self._least * (2 + STEP)) > self._budget:
+            return f"{reason}--budget must be at least {fixed:.1%}", 0
+        reads = self.reads_for(max(part, shortest))
+        return f"{reason}at least {reads:,} reads are needed", reads
+
+    def reads_for(self, part: float | None = None) -> int:
+        """Return the reads of a run whose budget suffices for trials that take this *part* of the present run.
+
+        None: the part that they have taken, as far as the time of the run is known.
+        """
+        part = self.spent / self._whole if part is None else part
+        reads = self._work.reads
+        return math.ceil(reads.records * reads.mates / self.part * part / self._budget)
 
     def _limit(self) -> float | None:
         """Return the time limit of the next trial; raises OutOfTime if the budget is used up."""
@@ -343,16 +370,16 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
     none: tuple[tuple[Trial, ...], ...] = ((),) * len(scenarios)
     untested = Advice(scenarios, prior, int(prior.mean.argmin()), none, None, "short", budget, 0.0, trials.spent)
     untested.bases = trials.bases
-    if small * (2 + STEP) > budget or trials.hopeless:
-        # The first trials exceed the budget even if the program loads no data.
-        needed = "less than a second" if trials.hopeless else f"{small * (2 + STEP):.1%}"
-        trials.say(f"too few reads: the first trials take {needed}, the budget is {budget:.1%}")
+    lack, untested.least_reads = trials.lack()
+    if lack:
+        trials.say(lack)
         return untested
     try:
         first, own, fraction = _calibrate(trials, prior, small, budget)
     except OutOfTime:
-        trials.say(f"too few reads: the first trials would take longer than {budget:.1%} of the run")
-        return replace(untested, spent=trials.spent)
+        reads, longer = trials.reads_for(), f"would take longer than {budget:.1%} of the run"
+        trials.say(f"too few reads: the first trials {longer}: more than {reads:,} reads are needed")
+        return replace(untested, spent=trials.spent, least_reads=reads)
     load, work = split(own)
     whole = load.seconds + work
     times = [own if i == first else [] for i in range(len(scenarios))]
@@ -407,7 +434,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
             belief = update(prior, times, load)
     except OutOfTime:
         if not any(times):
-            return replace(untested, spent=trials.spent)
+            return replace(untested, spent=trials.spent, least_reads=trials.reads_for())
         belief, stop = update(prior, times, load), "budget"
     gains = _Gains(prior, times, load)
     best = gains.rival(belief.best, scenarios, default)
