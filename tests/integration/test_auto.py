@@ -88,7 +88,7 @@ def test_trials_are_made_once_and_within_the_budget(inputs, few, run_here, tmp_p
     done = run_here("run", "--", *words[:-2], *few)
     name = first.scenario.name
     assert done.returncode == 0, done
-    assert done.stderr.splitlines()[0] == f"{name}: as advised on {stored['time'][:10]}"
+    assert done.stderr.splitlines()[0] == f"bwa-mem under {name}: as advised on {stored['time'][:10]}"
     flags = [int(line.split("\t", 2)[1]) for line in done.stdout.splitlines() if line[0] != "@"]
     assert sum(not flag & 0x900 for flag in flags) == 2 * 3000
     monkeypatch.setattr(auto.Auto, "advise", None)
@@ -99,7 +99,7 @@ def test_trials_are_made_once_and_within_the_budget(inputs, few, run_here, tmp_p
     saved.save(replace(next(saved.entries(print)).key), "99x-bound", None, {})
     messages = []
     usual = chosen(*words, messages=messages)
-    assert messages[0].startswith(f"the advice of {stored['time'][:10]} does not fit this host now: ")
+    assert messages[0].startswith(f"the advice of {stored['time'][:10]} for bwa-mem does not fit this host now: ")
     assert (usual.scenario.name, usual.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
 
 
@@ -186,7 +186,7 @@ def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp
     choice = chosen(*words, messages=messages, budget=0)
     assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
     assert re.match(
-        r"the advice of \S+ is not followed: it is from a run of .* and this one has about",
+        r"the advice of \S+ for bwa-mem is not followed: it is from a run of .* and this one has about",
         messages[0],
     )
     if len(os.sched_getaffinity(0)) < 2:

@@ -328,7 +328,7 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     key = saved.program_key(load(), ["sleep", "0.3"], len(os.sched_getaffinity(0)))
     saved.save(key, "1x-interleave", None, {})
     done = shell("$ft -- sleep 0.3")
-    assert f"firsttouch: 1x{PUS}-interleave, as advised on 20" in done.stderr
+    assert f" under 1x{PUS}-interleave, as advised on 20" in done.stderr
     assert f"\nfirsttouch: 1x{PUS}-interleave: " in done.stderr
     saved.save(key, "1x9999-interleave", None, {})
     done = shell("$ft -- sleep 0.3")

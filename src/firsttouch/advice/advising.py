@@ -169,7 +169,7 @@ def advise_program(
         key = saved.program_key(load(), program, threads)
         saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
     else:
-        say(f"only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")
+        say(f"{program[0]}: only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")
     return document
 
 

@@ -85,19 +85,20 @@ class Auto(Struct, frozen=True, dict=True):
         advice = saved.lookup(self.key, self.say)
         if advice is None:
             return None
+        saying = f"the advice of {advice.time[:10]} for {self.command.aligner.name}"
         try:
             pick = self.planned.single_instance if self.command.whole else self.planned.scenario
             scenario = pick(advice.scenario)
         except FirstTouchError as error:
-            self.say(f"the advice of {advice.time[:10]} does not fit this host now: {error}")
+            self.say(f"{saying} does not fit this host now: {error}")
             return None
         if reason := advice.outgrown(self._bases):
-            self.say(f"the advice of {advice.time[:10]} is not followed: {reason}")
+            self.say(f"{saying} is not followed: {reason}")
             return None
         self._check_batches(scenario)
         if left_out := set(scenario.options).difference(select_options(self.options, get_args(Kind))):
             names = " and ".join(sorted(left_out))
-            self.say(f"the advice of {advice.time[:10]} is not followed: --options leaves out {names}")
+            self.say(f"{saying} is not followed: --options leaves out {names}")
             return None
         return ChosenScenario(scenario, f"as advised on {advice.time[:10]}")
 

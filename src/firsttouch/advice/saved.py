@@ -256,10 +256,10 @@ def advised_scenario(
     if advice is not None:
         try:
             scenario = planned.single_instance(advice.scenario, threads)
-            say(f"firsttouch: {scenario.name}, as advised on {advice.time[:10]}")
+            say(f"firsttouch: {words[0]} under {scenario.name}, as advised on {advice.time[:10]}")
             return scenario
         except FirstTouchError as error:
-            say(f"firsttouch: the advice of {advice.time[:10]} does not fit this host now: {error}")
+            say(f"firsttouch: the advice of {advice.time[:10]} for {words[0]} does not fit this host now: {error}")
             return usual
     say(
         f"firsttouch: {words[0]} runs as it is: there is no advice for it on this host; to get one: "

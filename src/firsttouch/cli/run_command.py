@@ -217,7 +217,7 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
     planned = plan(host, command.aligner.need(size), threads=threads, policies=request.policies)
     if wanted == "auto":
         if not planned.scenarios:
-            say(f"your command as it is: {planned.infeasible[0][1]}")
+            say(f"{command.aligner.name} as it is: {planned.infeasible[0][1]}")
             return in_one_instance("1x-default")
         from firsttouch.advice.auto import Auto  # noqa: PLC0415 - a stated scenario needs no advice
 
@@ -232,7 +232,7 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
         )
         with host_lock.hold_unless_shared(say, share_host=request.share_host, shared=True):
             choice = choosing.choose()
-        say(f"{choice.scenario.name}: {choice.reason}")
+        say(f"{command.aligner.name} under {choice.scenario.name}: {choice.reason}")
         return choice.scenario
     if instances and command.whole:
         raise BadInput(f"scenario {wanted}: this command runs as one instance only: {command.whole}")
