@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 #: Up to these numbers of states and parts the search is exact and takes at most a second. Beyond (domains of many
@@ -102,31 +103,42 @@ def _cheapest(
     kinds: tuple[_Size, ...], available: tuple[int, ...], parts: int, size: int
 ) -> tuple[float, int, tuple[_Joined, ...]]:
     """Return the best division: the crossed borders minus the number of groups, and the groups."""
+    best: tuple[float, int, tuple[_Joined, ...]] = (math.inf, 0, ())
+    least, most = _bounds(kinds, available)
+    if not least <= parts * size <= most:
+        return best
     first = next((i for i, count in enumerate(available) if count), None)
     if first is None:
-        return (math.inf if parts else 0), 0, ()
-    best: tuple[float, int, tuple[_Joined, ...]] = (math.inf, 0, ())
-    for taken, count in _choices(kinds, available, first, parts, size):
-        rest = tuple(n - k for n, k in zip(available, taken, strict=True))
-        borders, groups, joined = _cheapest(kinds, rest, parts - count, size)
-        if count:
-            borders, groups, joined = borders + sum(taken) - 1, groups - 1, (_Joined(taken, count), *joined)
-        best = min(best, (borders, groups, joined), key=lambda option: option[:2])
+        return 0, 0, ()
+    for taken, counts in _choices(kinds, available, first, parts, size):
+        rest = tuple(map(operator.sub, available, taken))
+        for count in counts:
+            borders, groups, joined = _cheapest(kinds, rest, parts - count, size)
+            if count:
+                borders, groups = borders + sum(taken) - 1, groups - 1
+            if (borders, groups) < best[:2]:
+                best = borders, groups, (_Joined(taken, count), *joined) if count else joined
     return best
+
+
+def _bounds(kinds: Sequence[_Size], numbers: Sequence[int]) -> tuple[int, int]:
+    """Return the fewest and the most PUs to be used of domains, by their *numbers* of each kind."""
+    return (
+        sum(n * kind.least for n, kind in zip(numbers, kinds, strict=True)),
+        sum(n * kind.most for n, kind in zip(numbers, kinds, strict=True)),
+    )
 
 
 def _choices(
     kinds: tuple[_Size, ...], available: tuple[int, ...], first: int, parts: int, size: int
-) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the possible groups with a domain of the *first* kind, and their numbers of parts (0: idle)."""
+) -> Iterator[tuple[tuple[int, ...], Iterable[int]]]:
+    """Yield the possible groups with a domain of the *first* kind, each with its numbers of parts (0: idle)."""
     alone = tuple(int(i == first) for i in range(len(kinds)))
     if not kinds[first].least:
-        yield alone, 0
+        yield alone, (0,)
     for taken in itertools.product(*(range(int(i == first), count + 1) for i, count in enumerate(available))):
-        least = sum(n * kind.least for n, kind in zip(taken, kinds, strict=True))
-        most = sum(n * kind.most for n, kind in zip(taken, kinds, strict=True))
-        for count in range(max(1, math.ceil(least / size)), min(parts, most // size) + 1):
-            yield taken, count
+        least, most = _bounds(kinds, taken)
+        yield taken, range(max(1, math.ceil(least / size)), min(parts, most // size) + 1)
 
 
 def split(core: Mapping[int, int], pus: Sequence[int], parts: int, size: int) -> list[tuple[int, ...]]:
