@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gzip
-import html
-import json
 import signal
 import sys
 import tempfile
@@ -107,6 +104,9 @@ def _table(aligned: Aligned) -> str:
 
 def multiqc_section(aligned: Aligned) -> str:
     """Return a run as columns of MultiQC's general statistics (its custom content)."""
+    import html  # noqa: PLC0415 - most runs write no section
+    import json  # noqa: PLC0415
+
     run = aligned.document
     columns = {
         "seconds": {"title": "Time", "description": "Wall time of the alignment", "suffix": " s"},
@@ -364,6 +364,8 @@ def _text_bytes(files: Sequence[str], most: int) -> int:
         with Path(file).open("rb") as stream:
             begin = stream.read(2)
         if begin == b"\x1f\x8b":
+            import gzip  # noqa: PLC0415 - most inputs are plain or pipes
+
             try:
                 with gzip.open(file) as unpacked:
                     size = len(unpacked.read(min(most, _LOOK_BYTES)))
