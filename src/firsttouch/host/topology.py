@@ -281,13 +281,12 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     dies: list[frozenset[int]] = []
     for element, above in _objects(machine, itertools.count(), _Above(-1, -1, ())):
         kind = element.get("type", "")
-        cpuset = parse_hwloc(element.get("cpuset") or "0x0")
         if kind == "PU":
             # A hypervisor may hide the Core objects: then each PU is treated as a core.
             index = _number(element)
             pus.append(Pu(index, above.core if above.core >= 0 else 1_000_000 + index, above.package, None))
         elif kind == "NUMANode":
-            near = cpuset
+            near = cpuset = _cpuset(element)
             if (listed := element.find(f"info[@name='{_PUS}']")) is not None:
                 cpuset = parse_list(listed.get("value", ""))
             absent = element.find(f"info[@name='{_OFFLINE}']")
@@ -299,13 +298,13 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
                 replace(node, side_cache_bytes=cached, tier=_tier(element), bandwidth=rate, offline=offline)
             )
         elif kind == "Die":
-            dies.append(frozenset(cpuset))
+            dies.append(_cpuset(element))
         elif (
             kind in _CACHES
             and element.get("subtype") != _OLD_SIDE_CACHE
             and element.get("cache_type") in {"0", "1"}
         ):
-            caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), cpuset))
+            caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), _cpuset(element)))
     if not nodes or not pus:
         raise BadInput("it has no NUMA nodes or no PUs")
     for kind, numbers in (("PU", [p.index for p in pus]), ("NUMANode", [n.index for n in nodes])):
@@ -403,6 +402,10 @@ def _huge(element: ET.Element) -> int:
     """Return the bytes of a NUMA node that are reserved as huge pages: all page sizes but the smallest."""
     pages = [(_count(t, "size"), _count(t, "count")) for t in element.findall("page_type")]
     return sum(size * count for size, count in sorted(pages)[1:])
+
+
+def _cpuset(element: ET.Element) -> frozenset[int]:
+    return parse_hwloc(element.get("cpuset") or "0x0")
 
 
 def _is_number(text: str) -> bool:
