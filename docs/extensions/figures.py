@@ -26,7 +26,7 @@ from firsttouch.benchmarks import cases
 from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
-from firsttouch.report import aspects, model, render
+from firsttouch.report import aspects, guidelines, model, render
 from firsttouch.report.document import Figure
 from firsttouch.systems import definition
 
@@ -66,6 +66,11 @@ def draw(name: str) -> tuple[Figure, _Source]:
     source = _SOURCES[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
+    if name == "scenarios":
+        (guide,) = guidelines.guidelines([view])
+        if (figure := guidelines.figure(guide.deciding, name)) is None:
+            raise ValueError(f"figure {name}: too few scenarios")
+        return figure, source
     aspect = importlib.import_module(f"{aspects.__name__}.{name}").aspect(view)
     if not aspect.charts:
         raise ValueError(f"figure {name}: {aspect.absent[0].reason}")
@@ -166,13 +171,13 @@ _PUBLISHED = _Source(
     "Published means of ten runs of BWA-MEM with the reads NA12878 on the AMD system; bars show the published "
     "error (Lenis and Senar 2017, appendix).",
 )
-#: The source of the manual's figure of each kind: the module of its aspect has the same name.
+#: The source of the manual's figure of each kind: the module of its aspect has the same name, except scenarios.
 _SOURCES = {
     "latency": _VM,
     "bandwidth": _MATRIX,
     "contention": _SIMULATED,
     "scaling": _PUBLISHED,
-    "placement": _PUBLISHED,
+    "scenarios": _PUBLISHED,
     "loaded_latency": _SIMULATED,
     "core_to_core": _SIMULATED,
 }

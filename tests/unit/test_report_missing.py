@@ -132,7 +132,8 @@ def test_reruns_supersede_and_what_came_of_a_run_is_not_its_case(tmp_path: Path)
     events = replace(later, metric="cache_misses", unit="1", better="neither", samples=(12345.0,))
     _, page, document = built_report(tmp_path, [later, first, events])
     assert document["records"] == {"valid": 2, "invalid": 0, "superseded": 1}
-    assert document["hosts"][0]["scenarios"][0]["default"]["value"] == 50.0
+    (choice,) = document["guidelines"][0]["choices"]
+    assert [a["value"]["value"] for a in choice["alternatives"]] == [50.0]
     details = page.split("Details</h3>")[1]
     assert "cache_misses" in details
     assert "12345" in details

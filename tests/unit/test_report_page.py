@@ -126,9 +126,9 @@ def test_matrices_show_every_value(tmp_path: Path, nodes: int, sizes: tuple[int,
     assert max(shown) == pytest.approx(highest, rel=0.01)
 
 
-@pytest.mark.parametrize(("per_node", "drawn"), [(2, 1), (4, 4)])
+@pytest.mark.parametrize(("per_node", "drawn"), [(2, 2), (4, 5)])
 def test_two_values_are_a_line_with_a_table(tmp_path: Path, per_node: int, drawn: int) -> None:
-    """The host has one bank, and two or more numbers of threads; the latency has a drawing on both hosts."""
+    """The host has one bank, and two or more numbers of threads; latency and scenarios are drawn on both hosts."""
     machine = Machine(1, per_node)
     records = [*machine.latency(), *machine.bandwidth(), *machine.contention(), *machine.scaling()]
     root = tree(page_of(tmp_path, records))

@@ -278,6 +278,21 @@ def test_the_tables_of_a_host_have_its_records(tmp_path):
             row = dict(zip(header, map(text_of, line), strict=True))
             of_row(row["median"], row["spread"].split()[0], row["n"], row["fastest"], row["slowest"])
     assert tables > 5
+    # The scenarios have their ends instead of a spread.
+    for element in page.iter("table"):
+        if text_of(element.find("caption")).startswith("Alternatives: "):
+            for line in element.find("tbody"):
+                value, low, high, count = list(map(text_of, line))[3:7]
+                fits = {
+                    place
+                    for place, record in enumerate(records)
+                    if int(count) == len(record.samples)
+                    and is_shown(value, statistics.median(record.samples))
+                    and is_shown(low, min(record.samples))
+                    and is_shown(high, max(record.samples))
+                }
+                assert fits, (value, low, high, count)
+                shown.update(fits)
     # The matrices have a value, its spread and its number for each kernel.
     for element in page.iter("table"):
         if "stores" in text_of(element.find("caption")) and "medians" in text_of(element.find("caption")):

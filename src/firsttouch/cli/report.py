@@ -23,7 +23,7 @@ EXAMPLES = """\
       with a page for each of the five worst hosts
   firsttouch report --compare before/ after/ -o report
       what a firmware update changed on these hosts, metric by metric
-  firsttouch report results/ -o report --json | jq '.hosts[].scenarios'
+  firsttouch report results/ -o report --json | jq '.guidelines[].recommended'
       the summary as JSON on stdout"""
 
 

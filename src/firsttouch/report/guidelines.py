@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
@@ -17,10 +18,12 @@ from firsttouch.documents import attributes
 from firsttouch.records.cases import by_key, identifiers
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
+from firsttouch.report.aspect import FEWEST_DRAWN
 from firsttouch.report.document import (
     Block,
     Cell,
     Entry,
+    Figure,
     Fold,
     Listing,
     Paragraph,
@@ -29,10 +32,11 @@ from firsttouch.report.document import (
     Table,
     how_to_read,
 )
+from firsttouch.report.figures.drawing import Bar, draw_bars
 from firsttouch.report.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.text import clean, count, list_names, plain, times
-from firsttouch.units import number
+from firsttouch.units import number, quantity
 
 # ----------------------------------------------------------------------
 # The data of a guideline: scenarios with their times or rates, and the choice.
@@ -391,10 +395,11 @@ _EXPLAINED = (
 def sections(guides: Sequence[Guideline]) -> list[Section]:
     """Return the section of a page with every choice, or none without guidelines."""
     blocks: list[Block] = []
+    numbers = itertools.count(1)
     for guide in guides:
         text = sentence(guide.deciding)
         which = Paragraph([Span(f"{text[0].upper()}{text[1:]}", "b"), f": {guide.because}."])
-        choices = [block for choice in guide.choices for block in _shown(choice)]
+        choices = [block for choice in guide.choices for block in _shown(choice, f"guideline-{next(numbers)}")]
         blocks.append(
             Section(f"{guide.aligner} on {guide.system}", [*([which] if guide.because else []), *choices])
         )
@@ -411,7 +416,7 @@ def lines(guides: Sequence[Guideline]) -> list[str]:
     return [f"{guide.aligner} on {guide.system}, {line}" for guide in guides for line in guide.lines()]
 
 
-def _shown(choice: Choice) -> list[Block]:
+def _shown(choice: Choice, name: str) -> list[Block]:
     summary = count(len(choice.alternatives), "alternative")
     tables: list[Block] = [_alternatives(choice)]
     if choice.dropped:
@@ -419,7 +424,48 @@ def _shown(choice: Choice) -> list[Block]:
         caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
         tables.append(Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped]))
     why = "" if choice.withheld else f" Why: {choice.reason}."
-    return [Paragraph([f"{choice.title}: ", Span(f"{sentence(choice)}.", "b"), why]), Fold(summary, tables)]
+    stated = Paragraph([f"{choice.title}: ", Span(f"{sentence(choice)}.", "b"), why])
+    drawn = figure(choice, name)
+    return [stated, *([drawn] if drawn else []), Fold(summary, tables)]
+
+
+#: The most scenarios in a figure; the table has all.
+_BARS = 12
+_HOW = (
+    "Longer is better. The line at 1 is the default run, without any placement options. A scenario whose error "
+    "bar crosses that line is not clearly faster or slower."
+)
+
+
+def figure(choice: Choice, name: str) -> Figure | None:
+    """Return the gains of the best scenarios as bars, None if they are too few; *name* is unique in the page."""
+    default = next((a for a in choice.alternatives if a.scenario == choice.default), None)
+    gains = [(a, a.gain) for a in choice.alternatives if a.gain and a is not default][:_BARS]
+    if default is None or len(gains) < FEWEST_DRAWN:
+        return None
+    bars = [
+        Bar(
+            f"{a.scenario}\n{a.shape}",
+            gain.value,
+            *((gain.low, gain.high) if gain.bounded else (gain.value, gain.value)),
+            times(gain.value),
+            a.policy,
+        )
+        for a, gain in gains
+    ]
+    level = quantity(default.value.value, choice.unit)
+    title = f"Speedup of the scenarios against the default run: {choice.title}"
+    shows = f"The default run is {default.scenario} with {default.shape}: {level}."
+    panel = draw_bars(
+        bars,
+        kinds=sorted({a.policy for a, _ in gains}, key=speedups.policy_rank),
+        axis=f"speedup over the default run ({level})",
+        line=1,
+        name=f"{name}-bars",
+        title=title,
+        description=shows,
+    )
+    return Figure(name, title, _HOW, [shows], f"Error bars: {choice.interval}.", [panel], ())
 
 
 def _alternatives(choice: Choice) -> Table:

@@ -92,13 +92,17 @@ def figure(view: HostView, chart: Chart) -> Figure:
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a report: the results and the card of each host, the problems, and the invalid records."""
+    """The summary of a report: the results and the card of each host, the problems, and the invalid records.
+
+    *guided* has a line for each guideline, which the cards have if there is only one.
+    """
 
     hosts: tuple[tuple[HostView, tuple[Result, ...]], ...]
     problems: tuple[Problem, ...]
     invalid: int
     document: dict[str, Any]
     cards: Sequence[Card] = ()
+    guided: Sequence[str] = ()
 
     def table(self) -> str:
         """Return the lines for a terminal: one per result, whose details are on the page, and what is missing."""
@@ -118,6 +122,8 @@ class Summary(Struct, frozen=True):
                     lines.append(wrap_text(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"), 0, 1))
             parts.append("\n".join(lines))
             warnings += [wrap_text(clean(f"warning: {text}"), 2) for text in (card.warnings if card else ())]
+        if len(self.guided) > 1:
+            parts.append("\n".join(wrap_text(clean(text), 2) for text in self.guided))
         problems = [wrap_text(clean(f"- {p.check or p.name}: {p.reason}"), 0, 1) for p in self.problems[:_NAMED]]
         parts.append("\n".join([not_measured(self.problems, self.invalid), *problems, *warnings]))
         return "\n\n".join(parts)

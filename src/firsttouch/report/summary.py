@@ -10,11 +10,10 @@ import firsttouch
 from firsttouch.documents import attributes
 from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
-from firsttouch.report import render, speedups
+from firsttouch.report import render
 from firsttouch.report.aspect import Result
 from firsttouch.report.aspects import topology
 from firsttouch.report.model import HostView, References
-from firsttouch.report.speedups import Study
 
 #: Identifies the document as a report. Increment SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch report"
@@ -41,7 +40,6 @@ def host(view: HostView, lines: Sequence[Result], references: References | None)
         "last_time": max((r.time for r in records), default=None),
         "topology": view.topology.to_dict() if view.topology else None,
         "headlines": [render.to_dict(line) for line in lines],
-        "scenarios": [_study(study) for study in speedups.studies(view)],
         "checks": {
             check: [_metric(view, record, references) for record in of_check]
             for check, of_check in by_key(records, lambda r: r.check).items()
@@ -66,21 +64,3 @@ def _metric(view: HostView, record: Record, references: References | None) -> di
             **{"lower": reference.minimum, "upper": reference.maximum},
         },
     }
-
-
-def _study(study: Study) -> dict[str, Any]:
-    default, best = study.default, study.best
-    gain = speedups.speedup(best, default) if best and default else None
-    return {
-        **attributes(study, "aligner", "dataset", "reads"),
-        "default": _run(default),
-        "best": _run(best),
-        "speedup": gain.to_dict() if gain else None,
-    }
-
-
-def _run(record: Record | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    how = {name: record.parameters[name] for name in ("instances", "threads", "policy")}
-    return {"scenario": speedups.scenario(record), **how, **attributes(record, "value", "unit")}

@@ -11,9 +11,8 @@ from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspect import FEWEST_DRAWN, Aspect, Chart, measured, value, value_table
 from firsttouch.report.figures import drawing
-from firsttouch.report.model import Absent, HostView, whole
-from firsttouch.report.speedups import Study
-from firsttouch.report.text import count, times
+from firsttouch.report.model import Absent, HostView, dataset_of, whole
+from firsttouch.report.text import count, plain, times
 from firsttouch.units import number
 
 CHECK = "scaling"
@@ -26,43 +25,56 @@ _LOGARITHMIC = " The axes are logarithmic: perfect scaling is a straight falling
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return a chart per aligner and dataset."""
+    """Return a chart per aligner, dataset and number of reads."""
+    by_input = by_key(
+        view.select("placement", "scaling", metric=speedups.METRIC),
+        lambda r: (r.parameters["aligner"], dataset_of(r), plain(r.parameters.get("reads"))),
+    )
+    single = {key: [r for r in records if whole(r, "instances") == 1] for key, records in sorted(by_input.items())}
     charts = [
-        _chart(f"scaling-{position}", study)
-        for position, study in enumerate(speedups.studies(view), start=1)
-        if study.single
+        _chart(f"scaling-{position}", _name(*key), runs)
+        for position, (key, runs) in enumerate(single.items(), start=1)
+        if runs
     ]
     return Aspect(charts=charts, absent=[] if charts else [Absent(_TITLE, view.why_absent(CHECK))])
 
 
-def _chart(key: str, study: Study) -> Chart:
-    by_policy = by_key(sorted(study.single, key=speedups.policy_rank), lambda r: str(r.parameters["policy"]))
-    wide = drawing.wide([sample for r in study.single for sample in r.samples])
-    unit = study.single[0].unit
+def _name(aligner: str, dataset: str, reads: str) -> str:
+    return f"{aligner}, {dataset}" + (f", {reads} reads" if reads else "")
+
+
+def _policy(record: Record) -> str:
+    return str(record.parameters["policy"])
+
+
+def _chart(key: str, name: str, records: Sequence[Record]) -> Chart:
+    # The checks scaling and placement may both have a run.
+    by_run = by_key(records, lambda r: (speedups.policy_rank(_policy(r)), whole(r, "threads")))
+    runs = [speedups.pool_samples(of_run) for _, of_run in sorted(by_run.items())]
+    by_policy = by_key(runs, _policy)
+    wide = drawing.wide([sample for r in runs for sample in r.samples])
+    unit = runs[0].unit
     lines = {
-        policy: [drawing.as_point(whole(r, "threads"), r) for r in runs] for policy, runs in by_policy.items()
+        policy: [drawing.as_point(whole(r, "threads"), r) for r in of_policy]
+        for policy, of_policy in by_policy.items()
     }
     label = f"time ({unit}, logarithmic)" if wide else f"time ({unit})"
     draw = partial(drawing.draw_lines, lines, label=label, logarithmic=wide)
-    rows = [
-        ((policy, whole(r, "threads"), speedups.scenario(r)), r)
-        for policy, runs in by_policy.items()
-        for r in runs
-    ]
+    rows = [((_policy(r), whole(r, "threads"), speedups.scenario(r)), r) for r in runs]
     return Chart(
         key=key,
-        title=f"{_TITLE}: {study.name}",
+        title=f"{_TITLE}: {name}",
         how=_HOW + (_LOGARITHMIC if wide else ""),
-        shows=list(_sentences(study, by_policy)),
-        measured=measured(study.single),
+        shows=list(_sentences(runs, by_policy)),
+        measured=measured(runs),
         panels={"": draw} if max(map(len, lines.values())) >= FEWEST_DRAWN else {},
         tables=[value_table(f"Time ({unit})", ("policy", "threads", "scenario"), rows)],
     )
 
 
-def _sentences(study: Study, by_policy: Mapping[str, Sequence[Record]]) -> Iterator[str]:
-    most = max(whole(r, "threads") for r in study.single)
-    widest = [r for r in study.single if whole(r, "threads") == most]
+def _sentences(all_runs: Sequence[Record], by_policy: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    most = max(whole(r, "threads") for r in all_runs)
+    widest = [r for r in all_runs if whole(r, "threads") == most]
     fastest, slowest = (pick(widest, key=lambda r: r.value) for pick in (min, max))
     text = f"With {count(most, 'thread')}, {fastest.parameters['policy']} is fastest at {value(fastest)}"
     if slowest is not fastest:
