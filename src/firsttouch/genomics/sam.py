@@ -21,11 +21,6 @@ from firsttouch.errors import RunFailed
 PAIRED, UNMAPPED, LAST_OF_PAIR, SECONDARY_OR_SUPPLEMENTARY = 0x1, 0x4, 0x80, 0x900
 
 
-def is_primary(flag: bytes | int) -> bool:
-    """Return whether a record is neither secondary nor supplementary."""
-    return not int(flag) & SECONDARY_OR_SUPPLEMENTARY
-
-
 def is_header(line: bytes) -> bool:
     """Return whether *line* belongs to the header."""
     # A read's name may begin with @, but header lines have a tab after two letters.

@@ -8,9 +8,9 @@ works on blocks of bytes instead of lines.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -26,7 +26,6 @@ from firsttouch.genomics.sam import (
     UNMAPPED,
     ByteRange,
     is_header,
-    is_primary,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -43,10 +42,6 @@ _TABS = 10
 _TAB, _NEWLINE, _SLASH, _ZERO = 9, 10, 47, 48
 #: Digits of the largest flag, 65,535.
 _FLAG_DIGITS = 5
-
-
-#: The number of expected templates whose names are compared at a time.
-_NAMES = 1 << 12
 
 
 class _Block(NamedTuple):
@@ -291,67 +286,6 @@ class SamTail(_GrowingSam):
 # Restoring the order of the reads
 
 
-class _Lines(NamedTuple):
-    """Lines in *text*: where each starts (and the last one ends), its flag, and the name of its template."""
-
-    text: bytes
-    starts: Ints
-    flags: Ints
-    names: list[bytes]
-
-    def from_line(self, line: int) -> _Lines:
-        """Return the lines from number *line* on."""
-        at = int(self.starts[line])
-        return _Lines(self.text[at:], self.starts[line:] - at, self.flags[line:], self.names[line:])
-
-    def followed_by(self, block: _Block) -> _Lines:
-        """Return these lines together with the lines of *block*."""
-        starts = np.concatenate((self.starts[:-1], block.starts + len(self.text)))
-        flags = np.concatenate((self.flags, block.flags))
-        return _Lines(self.text + bytes(block.data), starts, flags, self.names + block.template_names())
-
-
-_NO_LINES = _Lines(b"", np.zeros(1, np.int64), np.zeros(0, np.int64), [])
-
-
-class _Templates:
-    """Complete templates in *text*: their names, and where each begins (and the last one ends)."""
-
-    def __init__(self, text: bytes, names: list[bytes], starts: list[int]) -> None:
-        self.left = len(names)
-        self._text, self._names, self._starts = text, names, starts
-        self._taken = bytearray(len(names))
-        self._index: dict[bytes, int] | None = None
-
-    def find(self, name: bytes) -> int:
-        """Return the position of the first template of that name that was not taken, or -1."""
-        if self._index is None:
-            self._index = dict(zip(reversed(self._names), range(len(self._names) - 1, -1, -1), strict=True))
-        at = self._index.get(name, -1)
-        while at >= 0 and (self._taken[at] or self._names[at] != name):
-            at = at + 1 if at + 1 < len(self._names) else -1
-        return at
-
-    def take(self, at: int, wanted: list[bytes], first: int) -> tuple[bytes, int]:
-        """Return text and number of the templates from *at* on that match *wanted* from *first* on, in order."""
-        count, step = 1, 16
-        while True:
-            step = min(step, len(self._names) - at - count, len(wanted) - first - count)
-            ours = self._names[at + count : at + count + step]
-            others = wanted[first + count : first + count + step]
-            free = self._taken.find(1, at + count, at + count + step)
-            if step == 0 or ours != others or free >= 0:
-                break
-            count, step = count + step, step * 4
-        for our, other in zip(ours, others, strict=True):
-            if our != other or self._taken[at + count]:
-                break
-            count += 1
-        self._taken[at : at + count] = b"\1" * count
-        self.left -= count
-        return self._text[self._starts[at] : self._starts[at + count]], count
-
-
 class OrderedTail(_GrowingSam):
     """Restores the order of the reads in a SAM file that still grows, for aligners that do not keep it.
 
@@ -359,7 +293,7 @@ class OrderedTail(_GrowingSam):
     ranges belong to another file, *restored*, which gets the header and the alignments in the order of the names:
     mate 1 first, and the primary record before other records of a mate. The first *size* bytes of the SAM file are
     no longer needed. Early records are kept in memory, which grows with the distance between the program's
-    threads. Runs of templates in the order of the names are handled together.
+    threads.
     """
 
     def __init__(self, file: Path, restored: Path, mates: int) -> None:
@@ -369,16 +303,14 @@ class OrderedTail(_GrowingSam):
         self._out = restored.open("wb", buffering=BLOCK_BYTES)
         self._begin = 0
         self._parts: deque[Iterator[bytes]] = deque()
-        #: Some names of the first part, and how many of these templates were written.
-        self._names: list[bytes] = []
-        self._written = 0
-        self._templates: list[_Templates] = []
-        #: The lines of the last template: the next line may belong to it, too.
-        self._last = _NO_LINES
-        #: Lines of incomplete templates, if the lines of a template do not follow each other.
-        self._scattered: dict[bytes, list[tuple[int, bytes]]] = {}
-        #: The template of the last of these lines.
-        self._last_scattered = b""
+        #: The next template of the first part, if it is not yet complete.
+        self._next: bytes | None = None
+        #: The texts of complete templates, by their names: reads may have the same name.
+        self._complete: dict[bytes, deque[bytes]] = {}
+        #: The ranks and lines of incomplete templates, whose lines need not follow each other.
+        self._incomplete: dict[bytes, list[tuple[int, bytes]]] = {}
+        #: The template of the last line: the next line may belong to it, too.
+        self._last = b""
 
     def close(self) -> None:
         """Close both files."""
@@ -396,10 +328,10 @@ class OrderedTail(_GrowingSam):
         """
         ranges: list[ByteRange] = []
         for block in self._blocks(ended=ended):
-            self._take(self._last.followed_by(block), ended=False)
+            self._take(block)
             self._write(ranges)
         if ended:
-            self._take(self._last, ended=True)
+            self._end_template(self._last)
         self._write(ranges)
         self._out.flush()
         return ranges
@@ -410,66 +342,49 @@ class OrderedTail(_GrowingSam):
         Raises RunFailed as :meth:`look` does, for a read that lacks records, and for records of other reads.
         """
         ranges = self.look(ended=True)
-        if self._parts:
-            read = self._names[self._written].decode(errors="replace")
-            raise RunFailed(f"{self.file}: read {read} has no record, or too few")
-        if self._templates or self._scattered:
+        if self._next is not None:
+            raise RunFailed(f"{self.file}: read {self._next.decode(errors='replace')} has no record, or too few")
+        if self._complete or self._incomplete:
             raise RunFailed(f"{self.file}: has records of reads that it was not given")
         return ranges
 
-    def _take(self, lines: _Lines, *, ended: bool) -> None:
-        """Add the complete templates in *lines*, and keep the last one unless the file has *ended*."""
-        self._last = _NO_LINES
-        if self._scattered or not lines.names:
-            self._collect(lines, ended=ended)
-            return
-        primaries = (lines.flags & SECONDARY_OR_SUPPLEMENTARY) == 0
-        # Primary records separate templates, even if these have the same name.
-        numbers = (np.cumsum(primaries) - 1) // self._mates
-        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        names = [lines.names[line] for line in firsts.tolist()]
-        together = primaries[0] and lines.names == [names[number] for number in numbers.tolist()]
-        if not together or (ended and primaries.sum() % self._mates):
-            self._collect(lines, ended=ended)
-            return
-        if not ended:
-            self._last = lines.from_line(int(firsts[-1]))
-            names.pop()
-        if names:
-            starts = lines.starts[[*firsts, -1] if ended else firsts]
-            self._templates.append(_Templates(self._arranged(lines, numbers, primaries), names, starts.tolist()))
+    def _take(self, block: _Block) -> None:
+        """Add the lines of *block* to their templates, whole templates at once if the block has nothing else."""
+        text, starts, names = bytes(block.data), block.starts, block.template_names()
+        primaries = (block.flags & SECONDARY_OR_SUPPLEMENTARY) == 0
+        ranks = 2 * ((block.flags & LAST_OF_PAIR) > 0) + ~primaries
+        first = next((n for n, name in enumerate(names) if name != self._last), len(names))
+        self._collect(text, names[:first], ranks, starts)
+        if first < len(names) and primaries[first]:
+            self._end_template(self._last)
+            numbers = (np.cumsum(primaries[first:]) - 1) // self._mates
+            changes = np.diff(numbers)
+            firsts = np.concatenate(([0], np.flatnonzero(changes) + 1)) + first
+            heads = [names[n] for n in firsts.tolist()]
+            in_order = ((changes > 0) | (np.diff(ranks[first:]) >= 0)).all()
+            if in_order and not self._incomplete and names[first:] == [heads[n] for n in numbers.tolist()]:
+                bounds = starts[firsts].tolist()
+                for name, begin, end in zip(heads, bounds, bounds[1:], strict=False):
+                    self._complete.setdefault(name, deque()).append(text[begin:end])
+                first = int(firsts[-1])
+        self._collect(text, names[first:], ranks[first:], starts[first:])
 
-    def _arranged(self, lines: _Lines, numbers: Ints, primaries: npt.NDArray[np.bool_]) -> bytes:
-        """Return the text of *lines* with each template's lines in order; *numbers* has the template per line."""
-        ranks = 2 * ((lines.flags & LAST_OF_PAIR) > 0) + ~primaries
-        order = np.lexsort((ranks, numbers))
-        if (np.diff(order) > 0).all():
-            return lines.text
-        begins, ends = lines.starts[:-1][order].tolist(), lines.starts[1:][order].tolist()
-        return b"".join([lines.text[begin:end] for begin, end in zip(begins, ends, strict=True)])
+    def _collect(self, text: bytes, names: list[bytes], ranks: Ints, starts: Ints) -> None:
+        """Add lines of *text* one by one to their templates: a line per name."""
+        bounds = starts[: len(names) + 1].tolist()
+        for name, rank, begin, end in zip(names, ranks.tolist(), bounds, bounds[1:], strict=False):
+            # Primary records separate templates, even if these have the same name.
+            if name != self._last or not rank & 1:
+                self._end_template(self._last)
+                self._last = name
+            self._incomplete.setdefault(name, []).append((rank, text[begin:end]))
 
-    def _collect(self, lines: _Lines, *, ended: bool) -> None:
-        """Add *lines* one by one to their templates, whose lines may be scattered."""
-        before, bounds = self._last_scattered, lines.starts.tolist()
-        for begin, end, flag, name in zip(bounds, bounds[1:], lines.flags.tolist(), lines.names, strict=False):
-            if before != name or is_primary(flag):
-                self._complete(before)
-            self._scattered.setdefault(name, []).append((flag, lines.text[begin:end]))
-            before = name
-        self._last_scattered = before
-        if ended:
-            self._complete(before)
-        elif [*self._scattered] == [before]:
-            flags, texts = zip(*self._scattered.pop(before), strict=True)
-            starts = np.cumsum([0, *map(len, texts)])
-            self._last = _Lines(b"".join(texts), starts, np.array(flags), [before] * len(flags))
-
-    def _complete(self, name: bytes) -> None:
-        """Add the scattered template of that name once all its primary records have been read."""
-        lines = self._scattered.get(name, [])
-        if sum(is_primary(flag) for flag, _ in lines) == self._mates:
-            text = b"".join(line for _, line in sorted(self._scattered.pop(name), key=_rank))
-            self._templates.append(_Templates(text, [name], [0, len(text)]))
+    def _end_template(self, name: bytes) -> None:
+        """Complete the template of that name if all its primary records have been read."""
+        lines = self._incomplete.get(name, ())
+        if len(lines) >= self._mates and [rank & 1 for rank, _ in lines].count(0) == self._mates:
+            text = b"".join([line for _, line in sorted(self._incomplete.pop(name), key=itemgetter(0))])
+            self._complete.setdefault(name, deque()).append(text)
 
     def _write(self, ranges: list[ByteRange]) -> None:
         """Write the templates that are next in order, and add the parts that end with them to *ranges*."""
@@ -478,29 +393,20 @@ class OrderedTail(_GrowingSam):
         if self._begin == 0:
             self._begin = self._out.write(self.header)
         while self._parts:
-            if self._written == len(self._names):
-                self._names, self._written = list(itertools.islice(self._parts[0], _NAMES)), 0
-            if not self._names:
+            if self._next is None:
+                self._next = next(self._parts[0], None)
+            if self._next is None:
                 self._parts.popleft()
                 end = self._out.tell()
                 ranges.append(ByteRange(self._restored, self._begin, end))
                 self._begin = end
                 continue
-            name = self._names[self._written]
-            places = ((templates, templates.find(name)) for templates in self._templates)
-            templates, at = next((place for place in places if place[1] >= 0), (None, -1))
-            if templates is None:
+            if not (texts := self._complete.get(self._next)):
                 return
-            text, count = templates.take(at, self._names, self._written)
-            self._out.write(text)
-            self._written += count
-            if not templates.left:
-                self._templates.remove(templates)
-
-
-def _rank(line: tuple[int, bytes]) -> tuple[bool, bool]:
-    flag, _ = line
-    return bool(flag & LAST_OF_PAIR), not is_primary(flag)
+            self._out.write(texts.popleft())
+            if not texts:
+                del self._complete[self._next]
+            self._next = None
 
 
 # ----------------------------------------------------------------------
