@@ -16,12 +16,9 @@ class Server:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self.etag: str | None = '"one"'
         self.ranges = True  # answers Range with 206
-        self.believes = False  # ignores If-Range and answers 206 for any version
         self.chunked = False  # no Content-Length
         self.silent_length = False  # neither Content-Length nor chunks
-        self.extra_length = 0  # announces this number of additional bytes
         self.statuses: list[int] = []  # error statuses to answer before serving
         self.cuts: list[int] = []  # closes the n-th connection after this number of bytes
         self.stall_after: int | None = None  # sends this number of bytes, then waits for `go`
@@ -35,25 +32,25 @@ class Server:
         if self.statuses:
             handler.send_error(self.statuses.pop(0))
             return
-        same = self.believes or handler.headers.get("If-Range") in (None, self.etag)
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "")
         first, last = 0, len(self.content)
-        partial = bool(span and self.ranges and same)
+        partial = bool(span and self.ranges)
         if span and partial:
             first = int(span[1])
             last = min(int(span[2]) + 1, last) if span[2] else last
             if first >= len(self.content):
-                handler.send_error(416)
+                handler.send_response(416)
+                handler.send_header("Content-Range", f"bytes */{last}")
+                handler.send_header("Content-Length", "0")
+                handler.end_headers()
                 return
         handler.send_response(206 if partial else 200)
         if partial:
             handler.send_header("Content-Range", f"bytes {first}-{last - 1}/{len(self.content)}")
-        if self.etag:
-            handler.send_header("ETag", self.etag)
         if self.chunked:
             handler.send_header("Transfer-Encoding", "chunked")
         elif not self.silent_length:
-            handler.send_header("Content-Length", str(last - first + self.extra_length))
+            handler.send_header("Content-Length", str(last - first))
         handler.end_headers()
         self.send(handler, self.content[first:last])
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from firsttouch import paths
 from firsttouch.datasets import store
 from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, Expect, Options, load, without_login
-from firsttouch.datasets.store import NoRoom, Place, Progress, name_disk_errors, need_space, write_json
+from firsttouch.datasets.store import NoRoom, Place, Progress, name_disk_errors, need_space
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 
 if TYPE_CHECKING:
@@ -37,10 +36,7 @@ def package_file(package: str, path: Path) -> Path:
 
 
 # ----------------------------------------------------------------------
-# Downloads over HTTP that resume, or start over if the file has changed on the server.
-#
-# The bytes are collected in PART, and PART.json says which version of which URL they are. A range is requested
-# with If-Range and the validator of that version, so that a server sends a changed file from its beginning.
+# Downloads over HTTP that resume. If the file changed on the server meanwhile, its checksum shows it.
 
 #: Attempts in a row without a new byte after which a download fails.
 GIVE_UP = 3
@@ -54,20 +50,11 @@ class _Interrupted(Exception):
     """A transfer stopped before its end; another attempt may continue it."""
 
 
-class _Version(NamedTuple):
-    """The version of a URL's content to which the bytes of a part belong."""
-
-    url: str
-    limit: int | None
-    validator: str | None  #: a strong ETag or Last-Modified; None: the part cannot be resumed
-    total: int | None  #: bytes of the whole content, up to the limit
-
-
 def download(url: str, part: Path, progress: Progress, *, limit: int | None = None) -> None:
     """Download the content of *url*, or its first *limit* bytes, to *part*, which may hold its beginning.
 
-    Raises Missing (unreachable, absent, disk full) or RunFailed (repeatedly interrupted). *part* is kept, so the
-    next call resumes.
+    Raises Missing (unreachable, absent, disk full) or RunFailed (repeatedly interrupted). *part* is kept, so that
+    the next call resumes.
     """
     stalled, most = 0, _size(part)
     while True:
@@ -88,16 +75,13 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
     """Request the bytes that *part* lacks; raises _Interrupted if the transfer stops early."""
     import requests  # noqa: PLC0415 (slow to import, and a dataset in the store needs no network)
 
-    begun = _begun(part, url, limit)
-    size = _size(part) if begun else 0
-    if begun and begun.total == size:
+    size = _size(part)
+    if limit and size >= limit:
         return
     # Archives serve .gz files unchanged; compression by a proxy would change the length.
     headers = {"Accept-Encoding": "identity"}
     if size or limit:
         headers["Range"] = f"bytes={size}-{limit - 1 if limit else ''}"
-    if size and begun and begun.validator:
-        headers["If-Range"] = begun.validator
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT)
     except requests.RequestException as error:
@@ -105,34 +89,29 @@ def _attempt(url: str, part: Path, progress: Progress, limit: int | None) -> Non
         reason = _innermost(error).replace(url, shown)
         raise Missing(f"cannot reach {urlsplit(shown).netloc} for {shown}: {reason}") from None
     with response:
-        if response.status_code == 416:  # the range does not exist: the part is longer than the file
-            _discard(part)
+        if response.status_code == 416:  # the range does not exist
+            if response.headers.get("Content-Range") == f"bytes */{size}":
+                return
+            part.unlink(missing_ok=True)
         _check_status(response, url)
         start, total = _range(response, limit)
-        validator = _validator(response)
-        if start == 0:
-            size = 0
-        # With If-Range, a server may omit its validator.
-        elif not begun or (start, total) != (size, begun.total) or validator not in (None, begun.validator):
-            _discard(part)
-            raise _Interrupted("the file on the server changed during the download")
+        if start not in (0, size):
+            raise _Interrupted("the server sent another range")
         with name_disk_errors(part.parent, total):
             if total is not None:
-                need_space(part.parent, total - size, f"the rest of {part.stem}")
-            _receive(response, part, _Version(without_login(url), limit, validator, total), size, progress)
+                need_space(part.parent, total - start, f"the rest of {part.stem}")
+            _receive(response, part, start, total, progress)
 
 
-def _receive(response: requests.Response, part: Path, version: _Version, size: int, progress: Progress) -> None:
+def _receive(response: requests.Response, part: Path, size: int, total: int | None, progress: Progress) -> None:
     """Write the body of *response* to *part* from byte *size* on."""
     import urllib3  # noqa: PLC0415 (slow to import)
 
     with part.open("r+b" if size else "wb") as file:
         file.seek(size)
         file.truncate()
-        write_json(version_path(part), version._asdict())
-        stop = version.total if version.limit else None
-        while stop is None or size < stop:
-            wanted = _CHUNK if stop is None else min(_CHUNK, stop - size)
+        while total is None or size < total:
+            wanted = _CHUNK if total is None else min(_CHUNK, total - size)
             try:
                 chunk = response.raw.read(wanted, decode_content=False)
             except urllib3.exceptions.HTTPError:
@@ -141,12 +120,9 @@ def _receive(response: requests.Response, part: Path, version: _Version, size: i
                 break
             file.write(chunk)
             size += len(chunk)
-            progress(f"downloading {part.stem}", size, version.total)
-        if version.total is not None and size != version.total:
-            raise _Interrupted(f"the connection broke ({size} of {version.total} bytes)")
-    if version.total is None:
-        # The transfer encoding marked the end, so the length is known now.
-        write_json(version_path(part), version._asdict() | {"total": size})
+            progress(f"downloading {part.stem}", size, total)
+    if total is not None and size != total:
+        raise _Interrupted(f"the connection broke ({size} of {total} bytes)")
 
 
 def _check_status(response: requests.Response, url: str) -> None:
@@ -173,34 +149,6 @@ def _range(response: requests.Response, limit: int | None) -> tuple[int, int | N
         # The end of such a body looks like a broken connection.
         raise Missing(f"cannot download {without_login(response.url)}: the server does not state its length")
     return 0, limit
-
-
-def _validator(response: requests.Response) -> str | None:
-    """Return the validator for If-Range, which does not accept weak ETags."""
-    etag = response.headers.get("ETag")
-    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
-
-
-def _begun(part: Path, url: str, limit: int | None) -> _Version | None:
-    """Return the version of the bytes in *part*, or None if they cannot be continued."""
-    try:
-        version = _Version(**json.loads(version_path(part).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-    if (version.url, version.limit) != (without_login(url), limit) or not part.is_file():
-        return None
-    complete = version.total == _size(part)
-    return version if complete or (version.validator and _size(part) < (version.total or 0)) else None
-
-
-def version_path(part: Path) -> Path:
-    """Return the file that states the URL and the version of the bytes in *part*."""
-    return part.with_name(part.name + ".json")
-
-
-def _discard(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    version_path(part).unlink(missing_ok=True)
 
 
 def _size(path: Path) -> int:
@@ -326,10 +274,10 @@ def _obtain(request: _Request, file: DataFile, given: Path | None, progress: Pro
         if given:
             raise BadInput(str(error), file=given) from None
         if path == part:
-            _discard(part)
+            part.unlink()
             raise RunFailed(f"{origin}: {error}; the file was removed{_hint(request)}") from None
         raise RunFailed(f"{origin}: {error}") from None
-    _discard(part)
+    part.unlink(missing_ok=True)
 
 
 def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) -> Path:
@@ -344,6 +292,9 @@ def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) ->
         raise Missing(f"{dataset.name} cannot be downloaded: {dataset.how}")
     try:
         need_space(request.place.folder, file.bytes_about or 0, f"the unpacked {file.name}")
+        if file.why_unpinned and (file.first_bytes or not file.source.endswith(".gz")):
+            # Nothing would show that an earlier part belongs to another version of the file.
+            part.unlink(missing_ok=True)
         download(file.source, part, progress, limit=file.first_bytes)
     except NoRoom:
         raise
