@@ -113,27 +113,6 @@ def test_the_card_and_the_heading_count_what_there_is(fleet):
     assert f"{len({key(r) for r in records})} metrics, {len(records)} values." in heading
 
 
-def test_the_table_of_metrics_has_the_values_of_the_hosts(fleet):
-    records, page, _ = fleet
-    by_title = {title(r): key(r) for r in records}
-    rows = [row for row in page.iter("tr") if by_title.get(text_of(row[0]).removesuffix(" #"))]
-    assert len(rows) == 12
-    for row in rows:
-        case = by_title[text_of(row[0]).removesuffix(" #")]
-        of_case = defaultdict(list)
-        for record in records:
-            week = (datetime.date.fromisoformat(record.time[:10]) - datetime.date(2026, 1, 5)).days // 7
-            since = {"latency": ROSE}.get(record.check, FELL if record.host == "n002" else 0)
-            if key(record) == case and (week >= since or record.check == "contention"):
-                of_case[record.host].append(record.value)
-        medians = sorted(map(statistics.median, of_case.values()))
-        hosts, _, lowest, _, median, _, highest = (text_of(cell) for cell in row[1:8])
-        assert int(hosts) == len(of_case)
-        shown = [float(text) for text in (lowest, median, highest)]
-        expected = [medians[0], statistics.median(medians), medians[-1]]
-        assert shown == pytest.approx(expected, rel=0.006), text_of(row[0])
-
-
 def test_a_change_over_time_is_within_those_of_its_metrics(fleet):
     records, page, document = fleet
     changes = document["systems"][0]["changes"]
@@ -172,28 +151,6 @@ def test_the_page_of_many_hosts_summarises_all_of_them(tmp_path):
     counted = Counter(words.values())
     sentence = ", ".join(f"{counted[w]} {w}" for w in ("fail", "invalid", "suspect", "undecided") if counted[w])
     assert f"300 hosts: {sentence}, {counted['pass']} pass; 1 host with missing results." in text_of(page)
-
-    samples = defaultdict(list)
-    for record in records:
-        if record.status == "valid":
-            samples[title(record), record.host].append(record.value)
-    medians = defaultdict(dict)
-    for (name, host), values in samples.items():
-        medians[name][host] = statistics.median(values)
-    rows = {row["metric"]: row for row in table(page, "Metrics over the hosts of system s")}
-    assert rows.keys() == medians.keys()
-    for name, of_hosts in medians.items():
-        row, values = rows[name], sorted(of_hosts.values())
-        parts = statistics.quantiles(values, n=20, method="inclusive")
-        for column, value in zip(
-            ("lowest", "5 %", "median", "95 %", "highest"),
-            (values[0], parts[0], statistics.median(values), parts[-1], values[-1]),
-            strict=True,
-        ):
-            assert is_shown(row[column], value)
-        worst = (max if "latency" in name else min)(of_hosts, key=of_hosts.get)
-        assert row["worst host"].startswith(f"{worst} (")
-        assert int(row["hosts"]) == len(of_hosts)
 
     shown = table(page, "Difference from the expected value")
     named = {row["host"].split()[-1] for row in shown}

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heat map of a fleet, and the table of its metrics."""
+"""The heat map of a fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -13,16 +12,13 @@ from firsttouch.host.host_lists import natural
 from firsttouch.judge.constants import FEWEST_HOSTS
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
-from firsttouch.records.groups import Floats
 from firsttouch.report.document import (
     Block,
     Cell,
-    Entry,
     Fold,
     Listing,
     Span,
     Table,
-    anchored_cell,
     how_to_read,
     not_shown,
     word_span,
@@ -53,8 +49,8 @@ MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_ME
 def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     """Return the map of a fleet with its key, or the reason for its absence.
 
-    Columns are in the order of their checks. Hosts and metrics link to their places in a page; *detailed* are the
-    hosts with a line of their own. Without *detailed*, there are no links.
+    Columns are in the order of their checks. Hosts link to their places in a page; *detailed* are those with a
+    line of their own. Without *detailed*, there are no links.
     """
     findings = ranks.findings
     samples = findings.samples
@@ -98,7 +94,6 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     catalogued = catalogue.checks()
     headings = [(catalogued[c].title if c in catalogued else c, columns) for c, columns in of_checks]
     names = [samples.cases[c].title for c in cases]
-    linked = [[Span(name, link=f"#{ranks.metric_keys[name]}")] for name in names]
     table = Table(
         "Difference from the expected value, %",
         ["host", *(Cell(n, tip=name) for n, name in enumerate(names, start=1))],
@@ -108,7 +103,7 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     )
     return [
         table,
-        Listing(linked if detailed is not None else names, "key", numbered=True),
+        Listing(names, "key", numbered=True),
         _explained(len(samples.hosts) - len(hosts), len(ranks.cases) - len(cases)),
     ]
 
@@ -185,45 +180,6 @@ def _cell(change: float, better: str, sign: str, tip: str = "") -> Cell:
 
 def _percent(change: float) -> str:
     return signed_percent(change).removesuffix(" %").replace("-", "\N{MINUS SIGN}")
-
-
-# ----------------------------------------------------------------------
-# How each metric is distributed over the hosts.
-
-HEADER = ("metric", "hosts", "expected", "lowest", "5 %", "median", "95 %", "highest", "not pass", "worst host")
-
-
-def metric_table(ranks: Ranks) -> Block:
-    """Return the folded table of all metrics that judge hosts, sorted by their worst hosts."""
-    if not ranks.cases:
-        return not_shown("no metric is judged.")
-    caption = f"Metrics over the hosts of system {ranks.findings.system.name}"
-    table = Table(caption, HEADER, [_row(ranks, case) for case in ranks.cases])
-    return Fold(f"All {count(len(table.rows), 'metric')} as a table", [table])
-
-
-def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
-    """Return the deviations of the hosts, the numbers of their groups of samples, and their reference."""
-    where = ranks.findings.samples.groups(case)
-    deviations = ranks.from_reference(where)
-    measured = np.isfinite(deviations)
-    groups = np.arange(where.start, where.stop)[measured].tolist()
-    return deviations[measured], groups, ranks.reference(case)
-
-
-def _row(ranks: Ranks, number_of_case: int) -> tuple[Entry, ...]:
-    changes, groups, reference = _values(ranks, number_of_case)
-    samples = ranks.findings.samples
-    case = samples.cases[number_of_case]
-    title = anchored_cell(case.title, ranks.metric_keys[case.title])
-    bad = np.count_nonzero(ranks.findings.words[samples.groups(number_of_case)])
-    if not len(changes) or reference is None:
-        return (title, len(groups), *[""] * 6, int(bad), "")
-    values = np.quantile(ranks.findings.value[groups], (0, 0.05, 0.5, 0.95, 1)).tolist()
-    at = int(np.argmax(case.worsening(changes)))
-    worst = f"{samples.hosts[samples.host[groups[at]]]} ({signed_percent(float(changes[at]))})"
-    expected = Cell(reference.value, partial(quantity, unit=case.unit))
-    return (title, len(groups), expected, *(Cell(x, number) for x in values), int(bad), worst)
 
 
 def _limit_text(reference: Reference, better: str) -> str:

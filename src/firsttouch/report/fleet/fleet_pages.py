@@ -299,7 +299,6 @@ class _System(Struct, frozen=True):
         sections = [
             Section("Hosts that do not pass", self._worst(pages_of), f"verdicts{number}"),
             Section("Hosts x metrics", figures.heat(ranks, {v.host for v in self.worst}), f"heat{number}"),
-            Section("Metrics", [figures.metric_table(ranks)], f"metrics{number}"),
             Section(
                 "Configuration",
                 self.drifted.blocks(self.name) if self.drifted else unknown,

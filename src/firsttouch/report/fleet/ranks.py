@@ -103,12 +103,6 @@ class Ranks(Struct, frozen=True, dict=True):
         return anchors("host", self.hosts, self.findings.system.name)
 
     @cached_property
-    def metric_keys(self) -> dict[str, str]:
-        """The addresses of the cases that judge some host, by title."""
-        titles = (self.findings.samples.cases[case].title for case in self.cases)
-        return anchors("metric", titles, self.findings.system.name)
-
-    @cached_property
     def counts(self) -> NDArray[np.int64]:
         """The number of hosts with each verdict, from good to bad."""
         return np.bincount(list(self.words.values()), minlength=len(ORDER))
