@@ -39,7 +39,7 @@ def test_other_programs_are_needed_by_what_it_names_alone(doctor, firsttouch):
     done = firsttouch("measure", "bandwidth", "--program", "likwid-bench", PATH=str(folder))
     assert done.returncode == 3
     assert "'likwid-bench'" in done.stderr
-    assert "'likwid-bench'" in lacks["cross-check of bandwidth and contention by likwid"]
+    assert "'likwid-bench'" in lacks["cross-check of bandwidth by likwid"]
     assert "bwa-mem" in lacks["runs of some aligners"]
     assert "'sbatch'" in lacks["campaigns and fleets through Slurm"]
 

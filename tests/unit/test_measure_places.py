@@ -62,17 +62,10 @@ def test_sizes_that_there_are_not(size):
         programs.sets_of(OPTERON, range(8), [size])
 
 
-@pytest.mark.parametrize("bank", range(8))
-def test_threads_fill_the_nearest_nodes_first(bank):
-    pus = programs.nearest_pus(OPTERON, bank, 64)
-    node_of = {pu.index: pu.numa_node for pu in OPTERON.pus}
-    distances = [OPTERON.distance(node_of[pu], bank) for pu in pus]
-    assert distances == sorted(distances)
-    assert {node_of[pu] for pu in pus[:8]} == {bank} == {programs.nearest(OPTERON, [bank])}
-    assert programs.nearest_pus(OPTERON, bank, 9) == pus[:9]
-    for threads in (0, 65):
-        with pytest.raises(BadInput, match=f"{threads} threads: .*64 PUs"):
-            programs.nearest_pus(OPTERON, bank, threads)
+@pytest.mark.parametrize("threads", [0, 65])
+def test_numbers_of_threads_that_there_are_not(threads):
+    with pytest.raises(BadInput, match=f"{threads} threads: .*64 PUs"):
+        next(measure.measure(OPTERON, measure.AspectRequest("contention", threads=[1, threads])))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +112,7 @@ def test_set_sizes_are_those_of_the_pu_sets():
     ("asked", "reason"),
     [
         (measure.AspectRequest("topology", program="stream"), "stream does not measure topology: nothing can"),
-        (measure.AspectRequest("contention", program="lmbench"), "firsttouch-probe and likwid-bench can"),
+        (measure.AspectRequest("contention", program="lmbench"), "firsttouch-probe can"),
     ],
 )
 def test_a_program_that_cannot(asked, reason):

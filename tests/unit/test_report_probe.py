@@ -129,24 +129,6 @@ def test_few_threads_are_those_nearest_to_the_bank() -> None:
     assert len(way.positions) == 6
 
 
-def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
-    probe = [thread(2.0, 1, [0], 0), thread(1.0, 4, [0], 0)]
-    likwid = [
-        Record(
-            *("contention", "thread_bandwidth", "GB/s", "higher", (value,)),
-            {"program": "likwid-bench", "kernel": "copy", "bank": 0, "threads": threads},
-            host="n1",
-        )
-        for threads, value in ((1, 9.0), (4, 4.0))
-    ]
-    ways = contention.ways_of(view([*likwid, *probe]))
-    assert [way.name.split(",")[0] for way in ways] == ["firsttouch-probe", "likwid-bench"]
-    summary, page, _ = built_report(tmp_path, [*likwid, *probe])
-    assert "Contention for one memory bank: firsttouch-probe, random read-modify-write" in page
-    assert "Contention for one memory bank: likwid-bench, copy" in page
-    assert "9.00 GB/s per thread" not in summary.table()
-
-
 def curve(program: str, nodes: int, bank: int, factor: float, **more: Any) -> list[Record]:
     return [
         Record(

@@ -265,7 +265,7 @@ def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:
 
     for aspect, benchmark in measure.aspects().items():
         for test in benchmark.tests:
-            production = {"production"} if benchmark.validates and "cross-check" not in test.tags else set()
+            production = {"production"} if benchmark.validates else set()
             body = {
                 **{"aspect": aspect, "test": test, "tags": {aspect, *test.tags, *production}},
                 # Defined in the class itself, so that -S may set them.

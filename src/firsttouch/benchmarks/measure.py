@@ -224,8 +224,6 @@ def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[
         programs.pus_of(host, nodes)
     for bank in banks:
         programs.bank_bytes(host, bank)
-    for number in threads:
-        programs.nearest_pus(host, banks[0], number)
     if asked.aspect == "bandwidth":
         _say_plan(host, sets, banks, effort, say)
     for members, targets in shuffle(programs.rows(host, sets, banks, effort)):
@@ -271,11 +269,6 @@ def run(
 def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
     count = asked.runs
-    if asked.aspect == "contention":
-        for bank in shuffle(asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]):
-            for threads in shuffle(_threads(host, asked)):
-                yield from programs.contention(host, bank, threads, repetitions=count, say=say)
-        return
     alone = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
     for nodes in shuffle(alone if asked.aspect == "latency" else _sets(host, asked)):
         programs.pus_of(host, nodes)
@@ -309,6 +302,9 @@ def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effor
 
 
 def _threads(host: Topology, asked: AspectRequest) -> list[int]:
+    pus = len(programs.pus_of(host, host.cpu_nodes))
+    if wrong := [number for number in asked.threads or () if not 1 <= number <= pus]:
+        raise BadInput(f"{wrong[-1]} threads: this process may use 1 to {pus} PUs")
     return sorted(asked.threads or Cases(host, profiles.chosen_effort()).contention_threads())
 
 
@@ -371,24 +367,9 @@ def _contention_label(record: Record, _cases: Cases) -> str:
     return f"{record.metric}_{p['threads']}threads{nodes}_bank{p['bank']}"
 
 
-def _contention_test(
-    name: str, program: str, banks: Callable[[Cases], list[int]], repetitions: int = 3
-) -> ReframeTest:
-    """Return a test in which threads fill the NUMA nodes from the nearest to the farthest and use one bank."""
-
-    def options(cases: Cases) -> list[str]:
-        threads = format_list(cases.contention_threads())
-        return ["--program", program, "--threads", threads, "--banks", format_list(banks(cases))]
-
-    return ReframeTest(
-        name,
-        lambda cases: f"contention of {format_list(cases.contention_threads())} threads by {program}",
-        options,
-        lambda cases: 2 * len(cases.contention_threads()) * len(banks(cases)),
-        _contention_label,
-        repetitions=repetitions,
-        tags=frozenset() if program == probe.NAME else frozenset({"cross-check"}),
-    )
+def _contention_options(cases: Cases) -> list[str]:
+    threads = format_list(cases.contention_threads())
+    return ["--threads", threads, "--banks", format_list(cases.banks(*cases.host.cpu_nodes))]
 
 
 _TOPOLOGY_TEST = ReframeTest(
@@ -399,13 +380,13 @@ _TOPOLOGY_TEST = ReframeTest(
     time_limit="5m",
     tags=frozenset({"quick"}),
 )
-_CONTENTION_TESTS = (
-    # Random accesses to every bank in turn, and sequential ones (copy) to one bank: a cross-check of the probe
-    # with one repetition of 20 iterations.
-    _contention_test("contention", probe.NAME, lambda cases: cases.banks(*cases.host.cpu_nodes)),
-    _contention_test(
-        "contention_likwid", "likwid-bench", lambda cases: cases.banks(cases.host.cpu_nodes[0])[:1], 1
-    ),
+#: Random accesses to every bank in turn, by threads that fill the NUMA nodes from the nearest to the farthest.
+_CONTENTION_TEST = ReframeTest(
+    "contention",
+    lambda cases: f"contention of {format_list(cases.contention_threads())} threads",
+    _contention_options,
+    lambda cases: 2 * len(cases.contention_threads()) * len(cases.banks(*cases.host.cpu_nodes)),
+    _contention_label,
 )
 #: The topology, and the aspects whose records are the probe's results: the latency curve (ns by bytes of a random
 #: cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads with random accesses to one
@@ -431,10 +412,9 @@ _ASPECTS = {
         small=("--array-bytes=4MiB",),
     ),
     "contention": Benchmark(
-        _by_program,
+        _by_probe,
         frozenset({"banks", "threads"}),
-        (probe.NAME, "likwid-bench"),
         small=("--array-bytes=4MiB",),
-        tests=_CONTENTION_TESTS,
+        tests=(_CONTENTION_TEST,),
     ),
 }

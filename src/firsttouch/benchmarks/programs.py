@@ -55,18 +55,6 @@ def bank_bytes(host: Topology, bank: int) -> int:
     return min(size, host.memory_limit_bytes or size)
 
 
-def nearest_pus(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
-    """Return *threads* PUs, the PUs of the NUMA node nearest to *bank* first (thesis figures 3.6 and 3.7).
-
-    Raises BadInput if there are too few.
-    """
-    near = sorted(host.cpu_nodes, key=lambda n: (host.distance(n, bank), n))
-    pus = pus_of(host, near)
-    if not 1 <= threads <= len(pus):
-        raise BadInput(f"{threads} threads: this process may use 1 to {len(pus)} PUs")
-    return pus[:threads]
-
-
 def place(host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[str]:
     """Return the probe's options for PUs of *nodes* and memory of *banks*; if empty, the probe chooses.
 
@@ -179,7 +167,7 @@ def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
 
 
 # ----------------------------------------------------------------------
-# Latency, bandwidth and contention. Each run has one placement, is started by numactl and watched.
+# Latency and bandwidth. Each run has one placement, is started by numactl and watched.
 
 Say = Callable[[str], None]
 #: Time limit of one repetition of a benchmark (s).
@@ -295,7 +283,7 @@ def bandwidth(
     for kernel in (kernel for kernel in effort.kernels if kernel in likwid.KERNELS):
         rates, parameters, series = _likwid(host, kernel, instructions, placement, repetitions)
         say(f"likwid-bench {kernel} PU-set {format_list(nodes)} bank {bank}: {_show(rates)} GB/s")
-        yield [_rate("bandwidth", f"{kernel}_bandwidth", rates, parameters | case, series)]
+        yield [_rate(kernel, rates, parameters | case, series)]
 
 
 def _stream(placement: Placement, case: dict[str, Any], repetitions: int, say: Say) -> list[Record]:
@@ -312,28 +300,8 @@ def _stream(placement: Placement, case: dict[str, Any], repetitions: int, say: S
         # The instructions that the compiler chose are unknown.
         parameters = _parameters("stream", kernel, placement, results[-1][1]) | case
         parameters |= {"instructions": "compiler", "stores": "compiler"}
-        records.append(_rate("bandwidth", f"{kernel}_bandwidth", samples, parameters, series))
+        records.append(_rate(kernel, samples, parameters, series))
     return records
-
-
-def contention(
-    host: Topology, bank: int, threads: int, *, repetitions: int = 3, say: Say = print
-) -> Iterator[list[Record]]:
-    """Yield the rate (GB/s, copy) per thread of *threads* threads that use one bank at once, and their total.
-
-    The threads fill the NUMA nodes from the nearest to the farthest. The accesses are sequential. (The accesses of
-    thesis section 3.5 are random: the probe measures these.)
-    """
-    bank_bytes(host, bank)
-    instructions = likwid.widest(likwid.processor_flags(), likwid.available())
-    placement = bound_placement(nearest_pus(host, bank, threads), bank)
-    rates, parameters, series = _likwid(host, "copy", instructions, placement, repetitions)
-    say(f"likwid-bench contention {threads} threads bank {bank}: {_show(rates)} GB/s in total")
-    each = [r / threads for r in rates]
-    yield [
-        _rate("contention", "total_bandwidth", rates, parameters, series),
-        _rate("contention", "thread_bandwidth", each, parameters, series),
-    ]
 
 
 def _likwid(
@@ -362,10 +330,9 @@ def _parameters(program: str, kernel: str, placement: Placement, array_bytes: in
     }
 
 
-def _rate(
-    check: str, metric: str, samples: Sequence[float], parameters: Mapping[str, Any], series: _Series
-) -> Record:
-    return Record(check, metric, "GB/s", "higher", tuple(samples), parameters, **series.placed())
+def _rate(kernel: str, samples: Sequence[float], parameters: Mapping[str, Any], series: _Series) -> Record:
+    metric = f"{kernel}_bandwidth"
+    return Record("bandwidth", metric, "GB/s", "higher", tuple(samples), parameters, **series.placed())
 
 
 def _array_bytes(host: Topology, bank: int) -> int:

@@ -75,7 +75,7 @@ _NEEDED: dict[str, Callable[[], object]] = {
 }
 _OPTIONAL: dict[str, Callable[[], object]] = {
     "verdicts, reports and checks by ReFrame": require_report,
-    "cross-check of bandwidth and contention by likwid": likwid.version,
+    "cross-check of bandwidth by likwid": likwid.version,
     "cross-check of latency by lmbench": lmbench.program,
     "cross-check of bandwidth by STREAM": lambda: require(stream.program() or "stream"),
     "theoretical bandwidth and memory modules": _modules,
