@@ -14,6 +14,7 @@ import pytest
 from factories.host_records import measured
 from factories.processes import wait_until, write_program
 from firsttouch.benchmarks import likwid, lmbench, programs, stream
+from firsttouch.host import emulation
 from firsttouch.host.topology import load
 
 pytestmark = [pytest.mark.usefixtures("quiet_host"), pytest.mark.timeout(300, func_only=True)]
@@ -287,6 +288,13 @@ def test_benchmarks_that_are_missing(measure_here, tmp_path):
     assert "firsttouch: error: 'likwid-bench' is not on PATH" in done.err
     assert done.err.count("\n") == 1
     assert not file.exists()
+
+
+def test_the_probe_alone_measures_an_emulated_host(measure_here, monkeypatch):
+    monkeypatch.setattr(emulation, "emulator", lambda: "QEMU with tcg")
+    done, file = measure_here("bandwidth", "--program=likwid-bench")
+    assert (done.status, file.exists()) == (3, False)
+    assert "only the probe measures an emulated host" in done.err
 
 
 def test_a_benchmark_that_moves_itself_is_invalid(measure_here, stand_in):

@@ -24,7 +24,7 @@ from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.benchmarks.recording import hold_and_record
-from firsttouch.errors import BadInput, none_such
+from firsttouch.errors import BadInput, CannotHere, none_such
 from firsttouch.host import configuration, emulation, memory_modules
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology, load
@@ -268,6 +268,8 @@ def run(
 
 def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
+    if emulation.emulator():
+        raise CannotHere(f"only the probe measures an emulated host, because times mean nothing: not {asked.by()}")
     count = asked.runs
     alone = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
     for nodes in shuffle(alone if asked.aspect == "latency" else _sets(host, asked)):

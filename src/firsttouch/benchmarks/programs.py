@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -20,11 +16,9 @@ from msgspec.structs import replace
 from firsttouch.benchmarks import likwid, lmbench, profiles, stream
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.execution import placement_check
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.sampling import Watching
-from firsttouch.host import emulation
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
@@ -131,42 +125,6 @@ def rows(
 
 
 # ----------------------------------------------------------------------
-# Emulated hosts: placements are verified, times mean nothing
-
-#: Seconds that a program runs between two looks. A benchmark runs for half a second at least.
-BETWEEN = 0.2
-#: Seconds of sampling after which the caller checks the time limit of the program.
-AT_ONCE = 20.0
-
-
-def watching_of_host() -> Watching:
-    """Return how benchmarks with many threads are sampled: on an emulated host they are stopped meanwhile.
-
-    The threads of likwid-bench exist only in the last half second of a run. In an emulator that runs all PUs in
-    one thread, a program with 64 threads would end before the state of all of them has been read.
-    """
-    return Watching(100.0, _look_at_stopped) if emulation.emulator() else Watching(all_threads=True)
-
-
-def _look_at_stopped(pid: int, seen_before: placement_check.Observed) -> None:
-    # Each program leads a process group. If the group does not exist, the program has ended.
-    end = time.monotonic() + AT_ONCE
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < end:
-            os.killpg(pid, signal.SIGSTOP)
-            try:
-                seen = placement_check.Observed()
-                placement_check.look(pid, seen)
-                # If it has fewer threads than before, it is about to end. (A second look while it is stopped would
-                # show the same.)
-                if seen.together >= seen_before.together:
-                    placement_check.look(pid, seen_before)
-            finally:
-                os.killpg(pid, signal.SIGCONT)
-            time.sleep(BETWEEN)
-
-
-# ----------------------------------------------------------------------
 # Latency and bandwidth. Each run has one placement, is started by numactl and watched.
 
 Say = Callable[[str], None]
@@ -195,7 +153,8 @@ class _Series(Struct):
         with tempfile.TemporaryDirectory(prefix="ft-") as name:
             folder = Path(name)
             job = Job(argv, folder / "out", folder / "err", placement, threads, env or {}, cwd=folder)
-            watching = None if self.program == "lmbench" else watching_of_host()  # lmbench has one thread
+            # The threads of likwid-bench exist only in the last half second of a run; lmbench has one thread.
+            watching = Watching(all_threads=self.program != "lmbench")
             (self.outcome,) = run_together([job], timeout=TIMEOUT, watching=watching)
             self.reasons.append(self.outcome.misplaced or _unseen(self.outcome.observed.together, threads))
             file = job.stderr if stderr else job.stdout
