@@ -60,7 +60,8 @@ _POLLS = {"poll_rate_max": 10, "poll_rate_decay": 0.02}
 def site_configuration(settings: Path) -> dict[str, Any]:
     """Return ReFrame's configuration of all systems; *settings* is the configuration file.
 
-    An invalid system file is reported and left out. Raises ReFrame's ConfigError, which it prints as one line.
+    An invalid system file is reported and left out, as is this host without the probe. Raises ReFrame's
+    ConfigError, which it prints as one line.
     """
     systems = []
     try:
@@ -69,7 +70,7 @@ def site_configuration(settings: Path) -> dict[str, Any]:
         for name in available():
             try:
                 systems.append(_system(name))
-            except BadInput as error:
+            except (BadInput, Missing) as error:
                 print(f"firsttouch: this system is left out: {error}", file=sys.stderr)
     except FirstTouchError as error:
         # ReFrame also prints the cause of an error, which would repeat the line.
@@ -140,32 +141,8 @@ def _folders() -> dict[str, str]:
 
 
 def _system(name: str) -> dict[str, Any]:
-    """Return ReFrame's configuration of one system.
-
-    Without the probe this host is unknown. Its entry still lets ReFrame start for other systems, and the checks
-    report what is missing.
-    """
-    try:
-        system = load(name)
-    except Missing as error:
-        return {
-            "name": name,
-            "descr": f"this host, about which nothing is known: {error}",
-            "hostnames": [".*"],
-            **_folders(),
-            "max_local_jobs": 1,
-            "partitions": [
-                {
-                    "name": "default",
-                    "scheduler": "local",
-                    "launcher": "local",
-                    "max_jobs": 1,
-                    "environs": ["builtin"],
-                    # An empty entry makes ReFrame detect the processor and write it to a file.
-                    "processor": {"num_cpus": os.cpu_count() or 1},
-                }
-            ],
-        }
+    """Return ReFrame's configuration of one system."""
+    system = load(name)
     return {
         "name": system.name,
         "descr": system.description,
