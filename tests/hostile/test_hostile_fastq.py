@@ -74,10 +74,10 @@ MANIFESTS = {
     "nested too deeply": ("a = " + "[" * 20_000, r"set\.toml: not TOML: it is nested too deeply"),
     "a number of 9,000 digits": ("a = " + "1" * 9000, r"set\.toml: not TOML: "),
     "a way out of the store": (MANIFEST.replace('"r.fq"', '"../r.fq"'), r"set\.toml:11: file\[1\]\.name"),
-    "a parent that is itself": (
-        'title = "t"\nkind = "derived"\nsource = "s"\nparent = "set"\n'
-        '[[file]]\nrole = "reference"\nname = "a"\nof = "b"\nwhy_unpinned = "w"\n',
-        r"set\.toml:4: parent: 'set' is itself derived",
+    "a reference that is itself": (
+        'title = "t"\nkind = "manual"\nhow = "h"\nsource = "s"\nreference = "set"\n'
+        '[[file]]\nrole = "reads"\nname = "a"\nwhy_unpinned = "w"\n',
+        r"set\.toml:5: reference: 'set' has no reference",
     ),
 }
 

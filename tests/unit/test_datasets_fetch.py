@@ -298,7 +298,7 @@ def test_a_dead_link_says_how_to_hand_it_in(data: Path, server: Server) -> None:
         get("web")
 
 
-# ---------------------------------------------------------------------------- handed in and derived
+# ---------------------------------------------------------------------------- handed in
 
 
 def manual(**changes: str) -> None:
@@ -353,14 +353,6 @@ def test_files_that_cannot_be_handed_in(data: Path, tmp_path: Path) -> None:
         get("hand", from_files=[tmp_path / "a", tmp_path / "b"])
     with pytest.raises(BadInput, match="--from"):
         get("pack", from_files=[tmp_path / "a"])
-
-
-def test_a_derived_dataset_follows_its_parent(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
-    file = 'role = "reads"\nname = "d.fq"\nof = "a.fq"\ntruncate = 6\nwhy_unpinned = "derived"'
-    describe("cut", "derived", 'reference = "pack"\nparent = "pack"', file, expect="read_length = 6")
-    expected = READS.replace(b"ACGTACGTAC", b"ACGTAC").replace(b"I" * 10, b"I" * 6)
-    assert get("cut").reads[0].read_bytes() == expected
 
 
 def test_options_are_for_generated_datasets(data: Path, tmp_path: Path) -> None:

@@ -285,9 +285,6 @@ def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) ->
     dataset = request.dataset
     if dataset.kind == "package":
         return package_file(dataset.package, Path(file.source))
-    if dataset.kind == "derived":
-        get(dataset.parent, progress=progress)
-        return _request(dataset.parent, {}).place.path(file.source)
     if dataset.kind == "manual":
         raise Missing(f"{dataset.name} cannot be downloaded: {dataset.how}")
     try:

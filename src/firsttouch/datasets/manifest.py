@@ -26,7 +26,6 @@ _KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "package": (("file", "package"), "path"),
     "url": (("file",), "url"),
     "manual": (("file", "how"), ""),
-    "derived": (("file", "parent"), "of"),
     "generated": (("options",), ""),
 }
 _Text = Annotated[str, Meta(pattern=r"^[^\n\r]+\Z", description="one line of text")]
@@ -39,11 +38,9 @@ class DataFile(FileTable, frozen=True):
 
     role: Literal["reference", "reads"]
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", description="the name of a file")]
-    #: The source of the file: a path in a package, an address, or a file of the parent dataset; for a generated
-    #: file, how it was made.
+    #: The source of the file: a path in a package, an address, or for a generated file how it was made.
     path: Annotated[str, Meta(pattern=r"^/[^\n\r]+\Z", description="an absolute path")] = ""
     url: Annotated[str, Meta(pattern=r"^https?://[^\s/]+/\S+\Z", description="an address of http or https")] = ""
-    of: _Text = ""
     #: The checksum of the stored file, and of the published file.
     checksum: Annotated[
         str, Meta(pattern=rf"^({_DIGEST}|{UNPINNED})\Z", description=f"sha256:HEX, md5:HEX or {UNPINNED}")
@@ -58,7 +55,7 @@ class DataFile(FileTable, frozen=True):
     @property
     def source(self) -> str:
         """Where the file is."""
-        return self.path or self.url or self.of
+        return self.path or self.url
 
     @property
     def recipe(self) -> str:
@@ -121,14 +118,13 @@ class Dataset(FileTable, frozen=True):
 
     name: str
     title: _Text
-    kind: Literal["package", "url", "manual", "derived", "generated"]
+    kind: Literal["package", "url", "manual", "generated"]
     source: _Text  #: who made the data, and the publication
     files: Annotated[tuple[DataFile, ...], Meta(min_length=1)] = field(default=(), name="file")
     expect: Expect = Expect()
     reference: _Text = ""  #: the dataset with the reference, if this one has only reads
     package: _Text = ""
     how: _Text = ""  #: how to obtain data that cannot be downloaded
-    parent: _Text = ""  #: the dataset from which this one is derived
     options: Options | None = None  #: the default options of a generated dataset
 
 
@@ -145,20 +141,12 @@ def files() -> dict[str, Path]:
 def load(name: str) -> Dataset:
     """Return the dataset *name*; raises BadInput if it is unknown or its file is invalid."""
     dataset, document = _read(name)
-    for key in ("reference", "parent"):
-        other = getattr(dataset, key)
-        if not other:
-            continue
+    if other := dataset.reference:
         if other not in files():
-            raise document.error(f"{key}: no dataset {other!r}", key)
-        linked = _read(other)[0]
+            raise document.error(f"reference: no dataset {other!r}", "reference")
         # Only one step, so links between datasets cannot form a cycle.
-        if key == "reference" and (linked.reference or linked.kind == "derived"):
-            raise document.error(f"reference: {other!r} has no reference", key)
-        if key == "parent" and linked.kind in ("derived", "generated"):
-            raise document.error(f"parent: {other!r} is itself {linked.kind}", key)
-        if key == "parent" and (unknown := {f.source for f in dataset.files} - {f.name for f in linked.files}):
-            raise document.error(f"of: {other!r} has no file {min(unknown)!r}", key)
+        if _read(other)[0].reference:
+            raise document.error(f"reference: {other!r} has no reference", "reference")
     return dataset
 
 

@@ -34,8 +34,8 @@ def tag(options: Options) -> str:
 
 def files(options: Options) -> tuple[DataFile, ...]:
     """Return the files of the dataset, the reference first."""
-    genome = DataFile("reference", GENOME, of=f"genome {tag(options)}")
-    return (genome, *(DataFile("reads", name, of=f"dwgsim {tag(options)}") for name in READS))
+    genome = DataFile("reference", GENOME, path=f"genome {tag(options)}")
+    return (genome, *(DataFile("reads", name, path=f"dwgsim {tag(options)}") for name in READS))
 
 
 def options_of(defaults: Options, given: Mapping[str, Any]) -> Options:
