@@ -210,7 +210,8 @@ def test_every_place_says_the_same_word(fleets: Any, fleet: str) -> None:
     # Judging the records again, and collecting them.
     assert drilled.validated.status == drilled.collected.status == worst
     # The report: page and data.
-    summary = {v["host"]: v["verdict"] for v in json.loads(drilled.read("summary.json"))["verdicts"]}
+    (system,) = json.loads(drilled.read("summary.json"))["systems"]
+    summary = {host["host"]: host["verdict"] for host in system["hosts"]}
     assert summary == words
     page = " ".join(re.sub("<[^>]+>", " ", drilled.read("index.html")).split())
     assert set(re.findall(r"✕ fail (n\d+)\b", page)) == bad

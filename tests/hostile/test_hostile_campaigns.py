@@ -16,7 +16,7 @@ from firsttouch.records.schema import Record
 from firsttouch.systems import draft
 from hostile import Case
 
-COLLECT = ["campaign", "collect", "./c", "--no-figures"]
+COLLECT = ["campaign", "collect", "./c"]
 #: The files that collecting writes.
 REPORT = ["c/report", "c/reports", "c/reports/*"]
 DEEP = "[" * 5000 + "]" * 5000

@@ -151,7 +151,7 @@ def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(run_here,
     done = run_here("campaign", "run", "strategy", *common, "--step", "gem3-*", **where)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("'gem-mapper' is not on PATH: install it from https://") == 1
-    shown = run_here("campaign", "collect", tmp_path / "c", "--no-figures", **where)
+    shown = run_here("campaign", "collect", tmp_path / "c", **where)
     assert shown.stdout.count("gem3 is not installed") == 1, shown.stdout
     common = (*common[:3], tmp_path / "named", "--no-collect", "--aligner", "gem3")
     done = run_here("campaign", "run", "strategy", *common, **where)

@@ -147,9 +147,9 @@ def test_a_full_file_system_is_the_reason_and_what_was_finished_stays(shimmed: S
     state, code = site.slurm.ends(job)[job]
     assert (state, code) == ("FAILED", "3:0"), site.slurm.output(job)
     assert f"{folder}: its file system is full; finished results are kept" in site.slurm.output(job)
-    done = site.call("campaign", "collect", folder, "--no-figures", "--json")
+    done = site.call("campaign", "collect", folder, "--json")
     (small / "filler").unlink()
-    done = site.call("campaign", "collect", folder, "--no-figures")
+    done = site.call("campaign", "collect", folder)
     assert "latency-0: failed on" in done.stdout
     assert "the file system of the results is full" in done.stdout
     assert {r.check for r in schema.collect([folder / "hosts"])} == {"topology", "configuration"}

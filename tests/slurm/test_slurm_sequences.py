@@ -70,7 +70,7 @@ def test_hosts_that_are_unknown_or_down_are_missed_and_nobody_waits_for_them(sit
         assert site.slurm.ends(job) == {job: state}
     assert set(document["refused"]) == {"nosuch", "n3"}
     assert "no job for nosuch: sbatch: " in document["stderr"]
-    done = site.call("campaign", "collect", "some", "--no-figures")
+    done = site.call("campaign", "collect", "some")
     assert done.returncode == 4
     assert "n3: it did not take part: Slurm has it drained: no fan" in done.stdout
     assert "nosuch: it did not take part: sbatch: " in done.stdout

@@ -46,7 +46,7 @@ FAST = run("8x8-bound", 10.0, 10.5, 10.2, instances=8)
 def choices(tmp_path, records, **options):
     """Return the guidelines, the page without figures, and the text of a ticket."""
     (tmp_path / "out").mkdir(exist_ok=True)
-    _, page, document = built_report(tmp_path / "out", records, **{"drawn": (), **options})
+    _, page, document = built_report(tmp_path / "out", records, **options)
     return document["guidelines"], page, (tmp_path / "out" / "summary.md").read_text()
 
 
@@ -95,7 +95,7 @@ def nodes(count):
     ],
 )
 def test_times_that_can_recommend_nothing_say_why_on_the_card_and_in_the_guideline(tmp_path, records, reason):
-    guides, page, ticket = choices(tmp_path, records, drawn=None)
+    guides, page, ticket = choices(tmp_path, records)
     choice = guides[0]["choices"][0]
     assert choice["withheld"] == reason
     assert choice["recommended"] == ("1x64-default" if reason else "8x8-bound") or reason.endswith("idle")

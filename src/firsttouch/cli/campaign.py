@@ -87,7 +87,6 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "campaign", "--dry-run")
     parser = add_action("collect", "report the results, and what is missing", collect_campaign)
     options.add(parser, "campaign")
-    parser.add_argument("--no-figures", action="store_true", help="only the overview and the state")
     options.add(parser, "--drain", help="validate: drain the hosts that fail in Slurm")
     options.add(parser, "--strict", help="validate: exit status 4 also if a host is undecided")
     options.add(parser, "--step", help="with --resubmit: only steps whose names match")
@@ -368,7 +367,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
     if number and not folder.exists() and (tries := slurm.job_tries([number[1]])):
         raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: its output shows why", file=folder)
     campaign = campaigns.find_campaign(args.campaign)
-    collected = campaign_report.collect(campaign, draw=not args.no_figures)
+    collected = campaign_report.collect(campaign)
     if args.json:
         options.print_json({**collected.state.to_dict(), "verdicts": [v.to_dict() for v in collected.verdicts]})
     else:

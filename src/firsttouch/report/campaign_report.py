@@ -6,8 +6,7 @@ from __future__ import annotations
 import datetime
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,22 +14,20 @@ from msgspec import Struct
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import full_disk_as_missing
 from firsttouch.campaign.results import finished_records
-from firsttouch.campaign.state import Gap, State, dumps, markdown_list, merge, overview, state
+from firsttouch.campaign.state import State, dumps, markdown_list, overview, state
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import one_line
 from firsttouch.execution.progress import say
 from firsttouch.fleet import verdict_log
 from firsttouch.fleet.measuring import campaign_findings
-from firsttouch.judge.findings import CommonLoss, Findings
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
-from firsttouch.records.schema import Record
-from firsttouch.report import model, pages
-from firsttouch.report.model import Kind, Problem
-from firsttouch.systems.definition import System, load
+from firsttouch.report.writing import report_of
+from firsttouch.systems.definition import load
 
-#: The most hosts with figures in a report. If there are more, those with the worst verdicts have figures.
+#: The most hosts of a fleet with a page of their own, which has figures: those with the worst verdicts.
 MOST_DRAWN = 6
 #: The number of reports that a campaign keeps; each collecting job writes a new one.
 KEPT = 3
@@ -53,8 +50,10 @@ class Collected(Struct, frozen=True):
     judged: Findings | None = None
 
 
-def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOCK) -> Collected:
+def collect(campaign: Campaign, *, clock: Clock = SYSTEM_CLOCK) -> Collected:
     """Judge the hosts by all results and write the report into a new folder; the link ``report`` points to it.
+
+    Its pages are those of ``firsttouch report``.
 
     Raises Missing if the campaign's file system is full.
     """
@@ -68,9 +67,12 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     if verdicts:
         text += "\n\n" + verdicts_text(campaign, verdicts, all_judged.notes())
     with full_disk_as_missing(campaign.folder):
-        common_losses = {system.name: all_judged.common_loss} if campaign.judged else {}
-        report = partial(_report, campaign_state, records, system, verdicts, common_losses=common_losses)
-        folder = _write(campaign_state, text, report if draw and (records or campaign_state.gaps) else None, clock)
+        pages = None
+        if records or any(gap.host for gap in campaign_state.gaps):
+            judging = campaign.system if campaign.judged else None
+            title = f"{campaign.kind} {campaign.name}"
+            pages, _ = report_of([campaign.folder], judging, details=MOST_DRAWN, title=title)
+        folder = _write(campaign_state, text, pages, clock)
     return Collected(campaign_state, verdicts, folder, text, all_judged if campaign.judged else None)
 
 
@@ -112,32 +114,16 @@ def undecided_hosts(collected: Collected, most: int) -> list[str]:
     ]
 
 
-def problems(campaign_state: State) -> list[Problem]:
-    """Return missing and skipped steps; steps that a host skipped for the same reason are one problem."""
-    check = {step.name: step.check for step in campaign_state.campaign.steps}
-    hosts = f"hosts of {campaign_state.campaign.name}"
-
-    def row(gap: Gap, kind: Kind, reason: str, name: str) -> Problem:
-        return Problem(gap.step or gap.host or hosts, kind, reason, name, gap.host)
-
-    missing_steps = [row(g, "failed", f"missing: {g.reason}", check.get(g.step, "")) for g in campaign_state.gaps]
-    by_check: dict[str, list[Gap]] = {}
-    for gap in campaign_state.skipped:
-        by_check.setdefault(check[gap.step], []).append(gap)
-    skipped = [row(g, "skipped", g.reason, name) for name, gaps in sorted(by_check.items()) for g in merge(gaps)]
-    return missing_steps + skipped
-
-
-def _write(campaign_state: State, text: str, report: Callable[[Path], object] | None, clock: Clock) -> Path:
-    """Write overview.md, state.json and the *report* into a new folder, and point the link ``report`` to it."""
+def _write(campaign_state: State, text: str, pages: Callable[[Path], object] | None, clock: Clock) -> Path:
+    """Write overview.md, state.json and the *pages* into a new folder, and point the link ``report`` to it."""
     reports = campaign_state.campaign.folder / "reports"
     reports.mkdir(exist_ok=True)
     with atomic_files.scratch(reports / "report") as folder:
         folder.mkdir()
         (folder / "overview.md").write_text(text + "\n", encoding="utf-8")
         (folder / "state.json").write_text(dumps(campaign_state), encoding="utf-8")
-        if report is not None:
-            report(folder)
+        if pages is not None:
+            pages(folder)
         # UTC, because local times go back once a year, and differ between time zones.
         now = datetime.datetime.fromtimestamp(clock.time(), datetime.UTC)
         final = reports / now.strftime("%Y-%m-%dT%H-%M-%S.%f")
@@ -156,40 +142,3 @@ def _keep_newest(reports: Path, present: Path) -> None:
     others = sorted(folder for folder in reports.glob("[0-9]*") if folder != present)
     for folder in others[: len(others) - (KEPT - 1)] if len(others) >= KEPT else ():
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _report(
-    campaign_state: State,
-    records: Sequence[Record],
-    system: System,
-    verdicts: Sequence[HostVerdict],
-    folder: Path,
-    *,
-    common_losses: Mapping[str, CommonLoss | None],
-) -> None:
-    drawn = set(_drawn(campaign_state, verdicts))
-    lost = problems(campaign_state)
-    if left_out := len(set(campaign_state.hosts) - drawn):
-        why = (
-            f"{left_out} of {len(campaign_state.hosts)} hosts have no figures: see overview.md and records.parquet"
-        )
-        lost.append(model.Problem("figures", "skipped", why, check=""))
-
-    if records or lost:
-        title = f"{campaign_state.campaign.kind} {campaign_state.campaign.name}"
-        pages.build(
-            records,
-            folder,
-            problems=lost,
-            references=model.references_of(system),
-            verdicts=verdicts,
-            common_losses=common_losses,
-            title=title,
-            drawn=drawn,
-        )
-
-
-def _drawn(campaign_state: State, verdicts: Sequence[HostVerdict]) -> list[str]:
-    """Return the hosts whose figures are drawn, those with the worst verdicts first."""
-    severity = {v.host: ORDER.index(v.verdict) for v in verdicts}
-    return sorted(campaign_state.hosts, key=lambda h: (-severity.get(h, len(ORDER) - 1), h))[:MOST_DRAWN]

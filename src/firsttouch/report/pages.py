@@ -78,7 +78,6 @@ def build(
     verdicts: Sequence[HostVerdict] = (),
     alone: Sequence[HostVerdict] = (),
     common_losses: Mapping[str, CommonLoss | None] = MappingProxyType({}),
-    drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
@@ -87,8 +86,7 @@ def build(
 
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts* are about
     hosts that references or other hosts judge, *alone* about the others. *common_losses* has the loss that most
-    hosts of a system share, or None, by system. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *fleet_page* is the address of the fleet's page, if there is one. *generated* is the
+    hosts of a system share, or None, by system. *fleet_page* is the address of the fleet's page, if there is one. *generated* is the
     time that the pages state (default: now). Equal arguments give equal files, byte for byte. Raises BadInput
     without results, or if the XML is not a topology.
     """
@@ -100,8 +98,7 @@ def build(
     if not records and not problems:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
-    all_views = model.split(records, problems, host)
-    views = [view for view in all_views if drawn is None or view.host in drawn]
+    views = model.split(records, problems, host)
     now = generated or datetime.datetime.now(datetime.UTC)
     report = _Report(
         title=title,
@@ -111,7 +108,7 @@ def build(
         problems=tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems)))),
         verdicts=of_verdicts.worst_first(verdicts),
         alone=alone,
-        guidelines=guidelines.guidelines(all_views),
+        guidelines=guidelines.guidelines(views),
         references=references,
         timeline=timeline,
         fleet_page=fleet_page,

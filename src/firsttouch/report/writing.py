@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from firsttouch import paths
+from firsttouch.campaign.state import Gap, State, merge
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
@@ -21,7 +22,7 @@ from firsttouch.judge.history import changes
 from firsttouch.judge.judging import judged
 from firsttouch.records import atomic_files
 from firsttouch.records.samples_table import SamplesTable
-from firsttouch.report import FEW_HOSTS, campaign_report, guidelines, inputs, model, summary
+from firsttouch.report import FEW_HOSTS, guidelines, inputs, model, summary
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
@@ -29,7 +30,7 @@ from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import FleetSummary
 from firsttouch.report.fleet.history import fleet_timeline
 from firsttouch.report.inputs import Gathered
-from firsttouch.report.model import Problem
+from firsttouch.report.model import Kind, Problem
 from firsttouch.report.render import Summary
 from firsttouch.systems.definition import System, Undescribed, available, from_file, load
 
@@ -93,8 +94,9 @@ def report_of(
     system: str | None,
     *,
     details: int,
-    topology_xml: str | None,
+    topology_xml: str | None = None,
     max_age: float | None = None,
+    title: str = "",
 ) -> tuple[Callable[[Path], Summary | FleetSummary], Gathered]:
     """Read and judge the *records*; return a function that writes the report into a folder, and the inputs.
 
@@ -109,7 +111,7 @@ def report_of(
     if described is not None:
         gathered.refuse_without(described.name, samples.by_system(described.name)[described.name].hosts)
     if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
-        return _of_few(gathered, samples, described, topology_xml), gathered
+        return _of_few(gathered, samples, described, topology_xml, title), gathered
     fleets = _judged(samples, described, gathered)
     histories = {f.system.name: changes(f) for f in fleets}
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None))
@@ -122,6 +124,7 @@ def report_of(
             fleets,
             out,
             problems=problems,
+            title=title or "NUMA report of a fleet",
             pages_of=pages,
             guided=guided,
             histories=histories,
@@ -173,6 +176,7 @@ def _of_few(
     samples: SamplesTable,
     described: System | None,
     xml: str | None,
+    title: str,
 ) -> Callable[[Path], Summary]:
     records = gathered.records()
     problems = _problems(gathered)
@@ -199,6 +203,7 @@ def _of_few(
         alone=alone,
         common_losses=common_losses,
         timeline=fleet_timeline(listed) if listed else None,
+        title=title or "NUMA report",
     )
 
 
@@ -209,7 +214,23 @@ def _problems(gathered: Gathered) -> list[Problem]:
     ]
     problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in gathered.troubles]
     problems += [Problem(f"clock of {h}", "failed", reason, check="") for h, reason in gathered.ahead().items()]
-    return problems + [problem for seen in gathered.campaigns for problem in campaign_report.problems(seen)]
+    return problems + [problem for seen in gathered.campaigns for problem in _problems_of(seen)]
+
+
+def _problems_of(campaign_state: State) -> list[Problem]:
+    """Return missing and skipped steps; steps that a host skipped for the same reason are one problem."""
+    check = {step.name: step.check for step in campaign_state.campaign.steps}
+    hosts = f"hosts of {campaign_state.campaign.name}"
+
+    def row(gap: Gap, kind: Kind, reason: str, name: str) -> Problem:
+        return Problem(gap.step or gap.host or hosts, kind, reason, name, gap.host)
+
+    missing_steps = [row(g, "failed", f"missing: {g.reason}", check.get(g.step, "")) for g in campaign_state.gaps]
+    by_check: dict[str, list[Gap]] = {}
+    for gap in campaign_state.skipped:
+        by_check.setdefault(check[gap.step], []).append(gap)
+    skipped = [row(g, "skipped", g.reason, name) for name, gaps in sorted(by_check.items()) for g in merge(gaps)]
+    return missing_steps + skipped
 
 
 def _details(
