@@ -48,13 +48,11 @@ from firsttouch.report.aspect import Aspect, Chart, Result
 from firsttouch.report.document import Table
 from firsttouch.report.model import Absent
 
-CHECK = "first_touch"
-
 
 def aspect(view):
-    records = view.select(CHECK)
+    records = view.select("first_touch")
     if not records:
-        return Aspect(absent=[Absent("Faults of all banks", view.why_absent(CHECK))])
+        return Aspect(absent=[Absent("Faults of all banks", view.why_absent("first_touch"))])
     tables = [Table("Banks with a fault", ("bank",), [("0",)])]
     chart = Chart("faults", "Faults of all banks", "Short is good.", ["It is shown."], tables=tables)
     return Aspect(
@@ -66,7 +64,7 @@ def aspect(view):
 
 @pytest.fixture
 def new_check(tmp_path, monkeypatch):
-    caches = (catalogue.catalogue, measure.aspects, aspects._by_check)
+    caches = (catalogue.catalogue, measure.aspects)
     (tmp_path / "metrics.toml").write_text(ENTRY)
     built_in, *others = paths.tables_of("metrics.toml")
     monkeypatch.setattr(paths, "tables_of", lambda _name: [built_in, *others, tmp_path / "metrics.toml"])
@@ -128,13 +126,3 @@ def test_its_cases_have_names_and_references(records):
     learnt = baseline.learnt(samples_table.of_records(records, "s"), Undescribed("s"))
     assert {case.name for case, _ in learnt.not_learnt} == {c.name for c in cases}
     assert Case.from_record(records[0]).key == cases[0].key
-
-
-def test_a_module_whose_check_is_unknown_is_named(new_check, tmp_path, capsys):
-    (tmp_path / aspects.__name__ / "first_touch.py").write_text('CHECK = "latencies"\n')
-    assert aspects.check_modules("latencies") == []
-    assert aspects.check_modules("latency")
-    error = capsys.readouterr().err
-    assert "first_touch.py is not shown in reports: no metrics.toml has its check 'latencies'" in error
-    assert "did you mean 'latency'?" in error
-    assert len(error.splitlines()) == 1

@@ -169,7 +169,7 @@ def _topology(machine: Machine) -> Any:
 def test_a_check_without_figures_has_a_table_of_each_metric_and_the_best_of_it(
     check: str, captions: list[str], header: tuple[str, ...], first: tuple[str, ...], best: str
 ) -> None:
-    (shown,) = host_aspects(view_of([*memory_records(), *Host("n1", at_once=True).locks()]))[check]
+    shown = host_aspects(view_of([*memory_records(), *Host("n1", at_once=True).locks()]))[check]
     (chart,) = shown.charts
     assert [t.caption.partition(": ")[2].partition(" (")[0] for t in chart.tables] == captions
     assert tuple(chart.tables[0].header[: len(header)]) == header
@@ -180,7 +180,7 @@ def test_a_check_without_figures_has_a_table_of_each_metric_and_the_best_of_it(
 
 
 def test_a_check_with_tables_and_no_record_states_why() -> None:
-    (shown,) = host_aspects(view_of(Machine().topology()))["locks"]
+    shown = host_aspects(view_of(Machine().topology()))["locks"]
     assert shown.absent == [Absent("Locks", "the records of this report contain none of this check")]
 
 
@@ -209,7 +209,7 @@ def test_the_slowest_pu_of_each_chain_is_a_table_and_slow_ones_come_first() -> N
 
 def test_the_best_and_the_worst_of_the_slowest_accesses_are_results() -> None:
     view = view_of([*Host("n1", at_once=True, fault=FAULTS["rare slow accesses"][1]).tails()])
-    (shown,) = host_aspects(view)["tails"]
+    shown = host_aspects(view)["tails"]
     place = r"pu nodes \d, bank \d, load (none|local)"
     for result in shown.results:
         assert re.fullmatch(rf"{place}; the worst [\d.]+ (ns|µs), {place}", result.compared)

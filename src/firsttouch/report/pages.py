@@ -86,9 +86,9 @@ def build(
 
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *verdicts* are about
     hosts that references or other hosts judge, *alone* about the others. *common_losses* has the loss that most
-    hosts of a system share, or None, by system. *fleet_page* is the address of the fleet's page, if there is one. *generated* is the
-    time that the pages state (default: now). Equal arguments give equal files, byte for byte. Raises BadInput
-    without results, or if the XML is not a topology.
+    hosts of a system share, or None, by system. *fleet_page* is the address of the fleet's page, if there is one.
+    *generated* is the time that the pages state (default: now). Equal arguments give equal files, byte for byte.
+    Raises BadInput without results, or if the XML is not a topology.
     """
     shared = {name: loss for name, loss in common_losses.items() if loss is not None}
     problems = [
@@ -157,12 +157,12 @@ class _PageHost(Struct, frozen=True):
     @property
     def charts(self) -> list[tuple[str, Chart]]:
         """The charts, each with its check."""
-        return [(check, c) for check, aspects in self.aspects.items() for aspect in aspects for c in aspect.charts]
+        return [(check, chart) for check, aspect in self.aspects.items() for chart in aspect.charts]
 
     @property
     def absent(self) -> list[Absent]:
         """The charts that could not be drawn."""
-        return [absent for aspects in self.aspects.values() for aspect in aspects for absent in aspect.absent]
+        return [absent for aspect in self.aspects.values() for absent in aspect.absent]
 
 
 class _Report(Struct, frozen=True):

@@ -54,7 +54,7 @@ def to_dict(result: Result) -> dict[str, Any]:
 
 def results(aspects: Aspects) -> tuple[Result, ...]:
     """Return the results of all aspects of a host."""
-    return tuple(result for section in aspects.values() for aspect in section for result in aspect.results)
+    return tuple(result for aspect in aspects.values() for result in aspect.results)
 
 
 def line(view: HostView, chart: Chart) -> Fold:
