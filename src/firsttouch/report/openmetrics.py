@@ -11,13 +11,11 @@ without state sets, info metrics and timestamps.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
-from prometheus_client.registry import Collector
 
 import firsttouch
 from firsttouch.judge.findings import CommonLoss
@@ -53,23 +51,23 @@ def summary(
     Values are medians in base units. An emulated host has none, because its speed is meaningless.
     *common_losses* has the loss that most hosts share by system.
     """
-    families = _Families(generated)
+    gauges = _Gauges(generated)
     for system, loss in common_losses.items():
-        families.add("common_loss", "ratio", _COMMON, {"system": system}, loss.loss if loss else 0.0)
+        gauges.add("common_loss", "ratio", _COMMON, {"system": system}, loss.loss if loss else 0.0)
     # The labels have no partition: the newest record of a host's partitions is used.
     of_hosts = by_key(views, lambda view: (view.host, view.system))
     for h in hosts:
         place = {"host": h.host, "system": h.system}
-        families.verdict(place, h.verdict, h.counts)
-        families.add("missing", "", _MISSING, place, h.missing)
+        gauges.verdict(place, h.verdict, h.counts)
+        gauges.add("missing", "", _MISSING, place, h.missing)
         if h.newest and (h.host, h.system) not in of_hosts:
-            families.add("measured_timestamp", "seconds", _MEASURED, place, h.newest / 1000)
-        families.add("worst_loss", "ratio", _LOSS, place, h.loss)
+            gauges.add("measured_timestamp", "seconds", _MEASURED, place, h.newest / 1000)
+        gauges.add("worst_loss", "ratio", _LOSS, place, h.loss)
     for (host, system), partitions in of_hosts.items():
         place = {"host": host, "system": system}
         times = [_seconds(r) for view in partitions for r in view.valid if r.time]
         if times:
-            families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
+            gauges.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
         for name, description, find in _LOCAL:
             records = [
                 record for view in partitions if (record := find(view)) and record.judged and record.unit in UNITS
@@ -77,8 +75,8 @@ def summary(
             if records:
                 newest = max(records, key=_seconds)
                 dimension, factor = UNITS[newest.unit]
-                families.add(name, dimension.replace(" ", "_"), description, place, newest.value * factor)
-    return families.text()
+                gauges.add(name, dimension.replace(" ", "_"), description, place, newest.value * factor)
+    return gauges.text()
 
 
 def _seconds(record: Record) -> float:
@@ -86,24 +84,21 @@ def _seconds(record: Record) -> float:
     return datetime.datetime.fromisoformat(record.time).timestamp() if record.time else 0.0
 
 
-class _Families(Collector):
-    """The metric families of a file; *generated* is the time of the report (s since 1970)."""
+class _Gauges:
+    """The gauges of a file; *generated* is the time of the report (s since 1970)."""
 
     def __init__(self, generated: float) -> None:
-        self._by_name: dict[str, GaugeMetricFamily] = {}
-        self._seen: dict[str, set[frozenset[tuple[str, str]]]] = {}
+        self._registry = CollectorRegistry()
+        self._by_name: dict[str, Gauge] = {}
         labels = {"version": firsttouch.__version__}
         self.add("report_generated_timestamp", "seconds", "Time of the report.", labels, generated)
 
     def add(self, metric: str, unit: str, description: str, labels: Mapping[str, str], value: float) -> None:
-        """Add a series; a second one with the same labels is left out, because collectors refuse it."""
-        name = "_".join(filter(None, ("firsttouch", metric, unit)))
-        family = self._by_name.setdefault(name, GaugeMetricFamily(name, description, unit=unit))
-        shown = {k: clean(v) for k, v in labels.items() if v != ""}
-        key = frozenset(shown.items())
-        if key not in self._seen.setdefault(name, set()):
-            self._seen[name].add(key)
-            family.add_sample(name, shown, value)
+        """Add a series."""
+        if metric not in self._by_name:
+            name = f"firsttouch_{metric}"
+            self._by_name[metric] = Gauge(name, description, [*labels], unit=unit, registry=self._registry)
+        self._by_name[metric].labels(*map(clean, labels.values())).set(value)
 
     def verdict(self, place: Mapping[str, str], verdict: str, counts: Mapping[Word, int]) -> None:
         """Add the verdict of a host, and the number of its metrics by verdict."""
@@ -115,10 +110,4 @@ class _Families(Collector):
 
     def text(self) -> str:
         """Return the file."""
-        registry = CollectorRegistry()
-        registry.register(self)
-        return bytes(generate_latest(registry)).decode()
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the families (called by the registry)."""
-        return self._by_name.values()
+        return bytes(generate_latest(self._registry)).decode()
