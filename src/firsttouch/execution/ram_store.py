@@ -34,14 +34,9 @@ from firsttouch.scenarios import evidence
 from firsttouch.tools import defer_signals, require
 from firsttouch.units import format_bytes
 
-#: Mounts a tmpfs for each pair of folder and options, creates the folder $1, and waits until its input ends.
+#: Mounts a tmpfs on the folder $1 with the options $2, creates the folder $3, and waits until its input ends.
 _HOLDER = """\
-folder=$1; shift
-while test $# -gt 0; do
-    mkdir -p -- "$1" && mount -t tmpfs -o "$2" firsttouch "$1" || exit 1
-    shift 2
-done
-mkdir -p -- "$folder" && echo ready || exit 1
+mount -t tmpfs -o "$2" firsttouch "$1" && mkdir -- "$3" && echo ready || exit 1
 exec >/dev/null 2>&1
 read -r _"""
 #: A store is mounted on the first existing one of these folders, in the holder's namespace only.
@@ -78,7 +73,7 @@ class Residence(Struct, frozen=True):
 
 
 class RamStore:
-    """One tmpfs of a holder: :attr:`folder` is its path for processes outside of the namespace, such as this one.
+    """The tmpfs of a holder: :attr:`folder` is its path for processes outside of the namespace, such as this one.
 
     Programs that resolve paths do not find the files there; :meth:`prefix_argv` is for them.
     """
@@ -110,10 +105,9 @@ class RamStore:
     def policy(self) -> str:
         """Return the memory policy of the store's mount, such as bind:0; "" without NUMA."""
         mounts = Path(f"/proc/{self.pid}/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+        # Programs see the last mount on a folder.
         options = {line.split(" ")[1]: line.split(" ")[3] for line in mounts.splitlines()}
-        # Programs see the last mount on the folder or on its parent.
-        words = options.get(str(self.inside)) or options.get(str(self.inside.parent), "")
-        return words.partition("mpol=")[2]
+        return options.get(str(self.inside.parent), "").partition("mpol=")[2]
 
     def copy(self, sources: Sequence[Source], *, on_progress: Callable[[int], None] = lambda _: None) -> None:
         """Copy *sources* into the store; times are kept. *on_progress* gets the number of bytes copied.
@@ -172,34 +166,18 @@ def hold(
     there is too little memory, or if this user may not create a mount namespace.
     """
     space = Space(tuple(sorted(set(numa_nodes))), size_bytes, even, huge)
-    with hold_all([space], private_shm=private_shm) as stores:
-        yield stores[0]
-
-
-@contextlib.contextmanager
-def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[list[RamStore]]:
-    """Hold several stores by one process, as :func:`hold` does; only one can be the /dev/shm."""
-    if reason := shortage(spaces):
+    if reason := shortage([space]):
         raise CannotHere(reason)
-    if private_shm and len(spaces) != 1:
-        raise ValueError("only one store can be the /dev/shm of a namespace")
     base = _base(private_shm=private_shm)
-    name = f"firsttouch-{os.urandom(6).hex()}"
-    inside = [base / name] if len(spaces) == 1 else [base / f"{name}-{n}" for n in range(len(spaces))]
-    mounts = [base] if len(spaces) == 1 else inside
-    words = [str(inside[-1])]
-    if len(spaces) > 1:
-        words += [str(base), "size=1M,mode=700"]
-    for folder, space in zip(mounts, spaces, strict=True):
-        words += [str(folder), _options(space)]
-    holder, stores = None, list[RamStore]()
+    inside = base / f"firsttouch-{os.urandom(6).hex()}"
+    holder = store = None
     try:
         with defer_signals():
-            holder = _start(words)
-        stores = [RamStore(holder, space, folder) for space, folder in zip(spaces, inside, strict=True)]
-        yield stores
+            holder = _start([str(base), _options(space), str(inside)])
+        store = RamStore(holder, space, inside)
+        yield store
     except OSError as error:
-        if stores and not stores[0].alive() and str(error.filename).startswith(f"/proc/{stores[0].pid}/"):
+        if store and not store.alive() and str(error.filename).startswith(f"/proc/{store.pid}/"):
             raise RunFailed(_GONE) from error
         raise
     finally:

@@ -165,7 +165,9 @@ class IndexCopies:
         spaces = [Space(banks, size, even=len(banks) > 1) for banks in places]
         assert self._prefix is not None  # noqa: S101 - for mypy
         total = sum(file.stat().st_size for file in files)
-        for store in self._stack.enter_context(ram_store.hold_all(spaces)):
+        if reason := ram_store.shortage(spaces):
+            raise CannotHere(reason)
+        for store in [self._stack.enter_context(ram_store.hold(s.numa_nodes, size, even=s.even)) for s in spaces]:
             nodes = format_list(store.space.numa_nodes)
 
             def progress(done: int, nodes: str = nodes) -> None:
