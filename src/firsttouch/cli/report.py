@@ -37,8 +37,8 @@ def register(subparsers: options.Subparsers) -> None:
         "Write a report of measured records into a folder: index.html (one page that needs no network),\n"
         "summary.md for a ticket, summary.json for programs.\n\n"
         f"Of up to {FEW_HOSTS} hosts it shows all figures, of more hosts those that do not pass, a map of hosts\n"
-        "and metrics, the distribution of each metric, the history, and what is missing. Records and advice\n"
-        "that cannot be read are named and left out, with exit status 2; --compare then writes nothing.\n"
+        "and metrics, the history, and what is missing. Records and advice that cannot be read are named and\n"
+        "left out, with exit status 2; --compare then writes nothing.\n"
         "The exit status of --compare is 1 if a metric or a host became worse.",
     )
     options.add(parser, "records")
