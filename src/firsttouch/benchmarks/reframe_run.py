@@ -51,13 +51,12 @@ def run(
     *,
     options: Sequence[str],
     say: Callable[[str], None],
-    brief: bool = False,
 ) -> tuple[list[Trouble], Mapping[str, Sequence[str]]]:
     """Run all *checks* on *system*, one at a time, with all results below *folder*.
 
-    Return the troubles, and for each warning the kinds of checks that gave it. *brief* prints one line per kind of
-    check; on a terminal, a live line shows the running check and the time left. Raises RunFailed if ReFrame itself
-    fails; failed checks are troubles.
+    Return the troubles, and for each warning the kinds of checks that gave it. Checks that fail are printed; on a
+    terminal, a live line shows the running check and the time left. Raises RunFailed if ReFrame itself fails;
+    failed checks are troubles.
     """
     folder.mkdir(parents=True, exist_ok=True)
     report, progress = folder / "reframe.json", folder / "progress.log"
@@ -77,7 +76,7 @@ def run(
         starting = folder / "starting"
         starting.mkdir(exist_ok=True)
         env |= {"TMPDIR": str(starting), TMPDIR: os.environ.get("TMPDIR", "")}
-        clock = _Clock(say, brief=brief)
+        clock = _Clock(say)
         status = _follow(argv, env, folder / "reframe.log", progress, clock)
         shutil.rmtree(starting, ignore_errors=True)
         if elsewhere and stage.is_dir():
@@ -173,13 +172,10 @@ def _follow(argv: Sequence[str], env: Mapping[str, str], log: Path, progress: Pa
 
 
 class _Clock:
-    """Prints one line per check from ReFrame's log, with its seconds, and the messages of the checks.
+    """Prints the checks of ReFrame's log that fail, with their seconds, and keeps the warnings of the checks."""
 
-    If *brief*, it prints one line per kind of check, and keeps the warnings of the checks.
-    """
-
-    def __init__(self, say: Callable[[str], None], *, brief: bool) -> None:
-        self.say, self.brief = say, brief
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
         self.start = time.monotonic()
         self.steps = Steps()
         self.warnings: dict[str, dict[str, None]] = {}
@@ -191,27 +187,23 @@ class _Clock:
         self.log = self.messages = ""
 
     def update(self, log: str, messages: str) -> None:
-        """Take the text written since the last call; print each line once it is complete."""
+        """Take the text written since the last call, up to its last complete line."""
         *lines, self.messages = (self.messages + messages).split("\n")
         for line in filter(None, lines):
-            if not self.brief:
-                self.say(f"    {line.rstrip()}")
-            elif line.startswith(_WARNING):
+            if line.startswith(_WARNING):
                 self.warnings.setdefault(line.rstrip().rpartition(": ")[2], {})[self.kind] = None
         *lines, self.log = (self.log + log).split("\n")
         for line in lines:
             if started := _STARTED.search(line):
                 self.start = time.monotonic()
                 self.kind = started[1].split(" ", 1)[0]
-                if not self.brief:
-                    self.say(f"  {started[1]} ...")
                 self.steps.begin(started[1], self.left)
             elif ended := _ENDED.search(line):
                 seconds = time.monotonic() - self.start
                 self.steps.end()
                 self.left = int(ended[3]) - int(ended[2])
-                # The end of a brief run states why checks were skipped.
-                if not self.brief or ended[1] not in {"OK", "SKIP"}:
+                # The end of the run states why checks were skipped.
+                if ended[1] not in {"OK", "SKIP"}:
                     self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
 
 

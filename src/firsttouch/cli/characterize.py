@@ -55,7 +55,6 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--image")
     options.add(parser, "--seed")
     options.add(parser, "--output", metavar="DIR", help="folder of reports (default: reports/out)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print what each check measures")
     parser.add_argument("-q", "--quiet", action="store_true", help="print the report's path only")
     parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
 
@@ -88,9 +87,7 @@ def run(args: argparse.Namespace) -> int:
         name = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
         try:
             with atomic_files.scratch(out / name) as partial:
-                table, passed = _measure(
-                    args.system, partial, [*args.reframe_options, *chosen], brief=not args.verbose
-                )
+                table, passed = _measure(args.system, partial, [*args.reframe_options, *chosen])
                 final = _free(out / name)
                 partial.rename(final)
         except OSError as error:
@@ -121,17 +118,13 @@ def prepare(system: str, dataset: str) -> None:
     fetch.get(dataset)
 
 
-def _measure(system: str, folder: Path, options: Sequence[str], *, brief: bool) -> tuple[str, bool]:
+def _measure(system: str, folder: Path, options: Sequence[str]) -> tuple[str, bool]:
     from firsttouch.judge.judging import judge  # noqa: PLC0415 - large imports
     from firsttouch.report import model, pages  # noqa: PLC0415
 
     say(f"measuring {system} with ReFrame")
-    if not brief:
-        say(drawn_order.sentence(drawn_order.seed()))
     before = kernel_settings.usage()
-    troubles, warnings = reframe_run.run(
-        paths.CHECKS, system, folder / "reframe", options=options, say=say, brief=brief
-    )
+    troubles, warnings = reframe_run.run(paths.CHECKS, system, folder / "reframe", options=options, say=say)
     records = schema.collect([folder / "reframe" / "output", folder / "reframe" / "stage"])
     if not records:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
