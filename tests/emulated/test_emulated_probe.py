@@ -170,7 +170,8 @@ def test_pages_that_are_moved_away_are_an_error(guest: Guest, native_probe: Path
     script = f"{native_probe} {options} {repeat} & {wait}; {move}; wait $!"
     done = guest.run(["sh", "-c", script], timeout=300)
     assert done.returncode == 1, done.error_text
-    report = probe.parse(done.text)
+    report = probe.Report()
+    report.take(done.text.encode())
     assert report.status == "invalid"
     assert "pages are on NUMA node" in report.reason
 

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+from itertools import chain
 
 import pytest
 
@@ -27,7 +28,7 @@ SHORT = ["--seconds=0.01", "--array-bytes=128MiB"]
 
 def results(*options, run=SHORT):
     """Return the records of a *run*, short by default, with these options."""
-    return [*probe.run("cores", [*run, *options]).records()]
+    return [*chain.from_iterable(probe.follow("cores", [*run, *options]))]
 
 
 @contextlib.contextmanager
@@ -112,7 +113,7 @@ def test_a_sustained_load_has_its_own_cases(run_here):
 
 def test_a_sustained_load_has_one_chain():
     with pytest.raises(BadInput, match="--sustain"):
-        probe.run("cores", ["--sustain=1", "--chains=l2"])
+        list(probe.follow("cores", ["--sustain=1", "--chains=l2"]))
 
 
 def record(host, slow, day=1, **parameters):

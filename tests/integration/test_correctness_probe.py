@@ -2,6 +2,7 @@
 """The probe's correctness aspect on this host: faults of one PU are found, and no other PU is blamed."""
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from firsttouch.records import schema
 
 def results(*options):
     """Return the records of a short run with these options."""
-    return [r for r in probe.run("correctness", ["--seconds=0.01", "--array-bytes=1MiB", *options]).records() if r]
+    return [*chain.from_iterable(probe.follow("correctness", ["--seconds=0.01", "--array-bytes=1MiB", *options]))]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def test_a_wrong_word_of_memory_has_its_bit_and_its_place():
 )
 def test_a_wrong_fault_is_bad_input(wrong):
     with pytest.raises(BadInput):
-        probe.run("correctness", [f"--inject={wrong}"])
+        list(probe.follow("correctness", [f"--inject={wrong}"]))
 
 
 def test_the_command_writes_records_and_ends_with_0(run_here, tmp_path):

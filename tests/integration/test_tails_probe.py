@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import time
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import pytest
 
@@ -21,7 +21,7 @@ DELAY = 500_000
 
 def results(*options):
     """Return the records of a short run with these options, by load and metric."""
-    records = probe.run("tails", [*SMALL, *options]).records()
+    records = chain.from_iterable(probe.follow("tails", [*SMALL, *options]))
     return {(record.parameters["load"], record.metric): record for record in records}
 
 

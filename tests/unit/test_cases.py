@@ -145,7 +145,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def golden_records():
     """Return all kinds of records that the tests have, by their source."""
     probe_outputs = {
-        file.name: [*probe.parse(file.read_text()).records()]
+        file.name: probe.Report().take(file.read_bytes())
         for file in sorted((ROOT / "tests" / "golden").glob("probe_*.jsonl"))
     }
     memory = memory_records.Host("n1", at_once=True)

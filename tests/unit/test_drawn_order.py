@@ -4,6 +4,7 @@
 import json
 import os
 from collections import Counter
+from itertools import chain
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_the_probe_measures_in_the_order_of_the_seed(native_probe, monkeypatch):
     for seed in (0, 1, 1, 2, 3, 4):
         order = [f"--seed={seed}"] if seed else []
         monkeypatch.setenv("FIRSTTOUCH_SEED", str(seed or 9))
-        records = list(probe.run("latency", [*options, *order], say=lambda _: None).records())
+        records = [*chain.from_iterable(probe.follow("latency", [*options, *order], say=lambda _: None))]
         measured = [record.parameters["size_bytes"] for record in records]
         positions = [record.order["position"] for record in records]
         assert positions == sorted({*positions})

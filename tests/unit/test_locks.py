@@ -22,7 +22,7 @@ def test_threads_and_the_runs_that_measure_them(most: int, counts: list[int]) ->
 
 
 def test_rates_and_waiting_from_the_output_of_the_probe(golden: Any) -> None:
-    records = list(probe.parse(golden("probe_locks.jsonl")).records())
+    records = probe.Report().take(golden("probe_locks.jsonl").encode())
     assert {r.metric for r in records} == {"lock_records", "lock_waiting"}
     assert {(r.check, r.status) for r in records} == {("locks", "valid")}
     waiting = {r.parameters["lock"] for r in records if r.metric == "lock_waiting"}

@@ -7,8 +7,8 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.factories.host_records import measured
 
+from factories.host_records import measured
 from factories.processes import write_program
 from firsttouch.benchmarks import probe
 from firsttouch.errors import BadInput, CannotHere, RunFailed
@@ -25,6 +25,12 @@ def text(objects):
     return "".join(json.dumps(o) + "\n" for o in objects)
 
 
+def parsed(text):
+    """Return the report of a text, and its records."""
+    report = probe.Report()
+    return report, report.take(text.encode())
+
+
 @pytest.mark.parametrize(
     ("aspect", "metrics", "parameters"),
     [
@@ -38,7 +44,7 @@ def text(objects):
     ],
 )
 def test_records_of_every_aspect(golden, aspect, metrics, parameters):
-    records = list(probe.parse(golden(f"probe_{aspect}.jsonl")).records())
+    _, records = parsed(golden(f"probe_{aspect}.jsonl"))
     assert [r.metric for r in records] == metrics
     for record in records:
         shared = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "policy": "membind", "pages": "base"}
@@ -65,9 +71,7 @@ def test_records_come_while_the_probe_is_at_work(fake, tmp_path):
     assert lines == ["one"]
     go.touch()
     assert [r.metric for r in next(running)] == ["triad_bandwidth"]
-    with pytest.raises(StopIteration) as end:
-        next(running)
-    assert end.value.value.status == "complete"
+    assert [*running] == []
     assert lines == ["one", "two"]
 
 
@@ -85,12 +89,12 @@ def test_a_silent_probe_is_stopped(fake, monkeypatch):
     monkeypatch.setattr(probe, "SILENCE", 0.2)
     fake("exec sleep 600")
     with pytest.raises(RunFailed, match=r"firsttouch-probe .* 0 s "):
-        probe.run("bandwidth", say=lambda _: None)
+        list(probe.follow("bandwidth", say=lambda _: None))
 
 
 def test_interleaved_and_pruned_results_say_so(lines):
     lines[1] |= {"policy": "interleave", "banks": [0, 1], "stands_for": [{"pu_nodes": [1], "banks": [1, 0]}]}
-    record = next(probe.parse(text(lines)).records())
+    record = parsed(text(lines))[1][0]
     assert record.parameters["policy"] == "interleave"
     assert record.parameters["banks"] == [0, 1]
     assert record.parameters["stands_for"] == [{"pu_nodes": [1], "banks": [1, 0]}]
@@ -98,16 +102,18 @@ def test_interleaved_and_pruned_results_say_so(lines):
 
 
 def test_a_probe_that_was_killed_leaves_a_partial_report(lines):
-    report = probe.parse(text(lines[:-1]))
-    assert (report.status, len(report.results)) == ("partial", 2)
+    report, records = parsed(text(lines[:-1]))
+    assert (report.status, len(records)) == ("partial", 2)
     # The last line is half-written.
-    report = probe.parse(text(lines[:2]) + json.dumps(lines[2])[:50])
-    assert (report.status, len(report.results)) == ("partial", 1)
+    report, records = parsed(text(lines[:2]) + json.dumps(lines[2])[:50])
+    assert (report.status, len(records)) == ("partial", 1)
+    with pytest.raises(KeyboardInterrupt):
+        report.finish(0)
 
 
 def test_results_that_were_cut_short_are_no_records(lines):
     lines[1]["partial"] = True
-    assert [r.metric for r in probe.parse(text(lines)).records()] == ["triad_bandwidth"]
+    assert [r.metric for r in parsed(text(lines))[1]] == ["triad_bandwidth"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def test_results_that_were_cut_short_are_no_records(lines):
 def test_what_is_no_report(lines, at, change):
     lines[at] |= change
     with pytest.raises(RunFailed, match="firsttouch-probe"):
-        probe.parse(text(lines))
+        parsed(text(lines))
 
 
 @pytest.mark.parametrize(
@@ -137,13 +143,13 @@ def test_what_is_no_report(lines, at, change):
 def test_a_result_without(lines, key):
     del lines[1][key]
     with pytest.raises(RunFailed, match="line 2: not a result"):
-        probe.parse(text(lines))
+        parsed(text(lines))
 
 
 @given(st.text())
 def test_any_text_is_a_report_or_refused(text):
     with pytest.raises(RunFailed):
-        probe.parse(text)
+        parsed(text + "\n")
 
 
 @pytest.fixture
@@ -162,9 +168,8 @@ def fake(monkeypatch, tmp_path, golden):
 def test_run_hands_on_progress_and_options(fake, tmp_path):
     fake(f'echo "$@" > {tmp_path}/argv; echo one >&2; report; echo two >&2')
     lines = []
-    report = probe.run("bandwidth", ["--banks", "0"], say=lines.append)
+    assert sum(map(len, probe.follow("bandwidth", ["--banks", "0"], say=lines.append))) == 2
     assert lines == ["one", "two"]
-    assert report.status == "complete"
     assert (tmp_path / "argv").read_text() == "bandwidth --jsonl --banks 0\n"
 
 
@@ -186,7 +191,7 @@ FAILED = json.dumps({"type": "end", "status": "failed", "reason": "x y", "count"
 def test_run_that_fails(fake, script, error, reason):
     fake(script)
     with pytest.raises(error, match=reason):
-        probe.run("bandwidth", say=lambda _: None)
+        list(probe.follow("bandwidth", say=lambda _: None))
 
 
 def test_invalid_results_are_status_1_and_records(fake, firsttouch, tmp_path, lines):

@@ -255,14 +255,7 @@ def run(
     repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if benchmark.repeats(asked) else []
     small = (benchmark.small if small is None else small) if emulation.emulator() else ()
     order = [f"--seed={drawn_order.seed()}"] if asked.aspect in IN_DRAWN_ORDER else []
-    running = probe.follow(asked.aspect, [*options, *repeated, *small, *order], say=say)
-    while True:
-        try:
-            records = next(running)
-        except StopIteration as end:
-            if end.value.status == "partial":
-                raise KeyboardInterrupt from None
-            return
+    for records in probe.follow(asked.aspect, [*options, *repeated, *small, *order], say=say):
         yield [replace(r, parameters={**r.parameters, **effort.parameters}) for r in records]
 
 

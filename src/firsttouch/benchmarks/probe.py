@@ -11,10 +11,9 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.benchmarks import drawn_order
@@ -52,113 +51,71 @@ _OWN = {
 }
 
 
-class ProbeResult(Struct, frozen=True):
-    """One metric of one placement as the probe printed it; *data* is the JSON object.
+class Report:
+    """The report of one run, taken line by line as the probe prints it.
 
-    *samples* are in *unit*. *status* is valid, or invalid with a *reason* (wrong values or placement). A result
-    with ``partial`` in *data* was cut short by a signal.
+    *status* is complete, partial (a signal), invalid (a result is) or failed (with the *reason*). *has_cut*: a
+    result was cut short by a signal. *size* is the number of bytes so far.
     """
 
-    metric: str
-    unit: str
-    better: str
-    samples: tuple[float, ...]
-    status: str
-    reason: str
-    data: Mapping[str, Any]
+    def __init__(self) -> None:
+        self.version = ""
+        self.status, self.reason = "partial", "its output has no last line"
+        self.has_cut = False
+        self.size = self._number = 0
+        self._rest = b""
+        self._is_ended = False
 
-    def records(self, version: str) -> Iterator[Record]:
-        """Yield the record of this result, and for locks the share of time that the threads wait."""
-        record = self.record(version)
-        yield record
-        if "waiting" in self.data:
-            share = (float(self.data["waiting"]),)
-            yield replace(record, metric="lock_waiting", unit="1", better="neither", samples=share)
+    def take(self, data: bytes) -> list[Record]:
+        """Take the next *data*; return the records of its complete lines, except those that were cut short.
 
-    def record(self, version: str) -> Record:
-        """Return the record of this result; its check is the aspect."""
-        data = self.data
-        pages, policy = data["pages"], data["policy"]
-        parameters = {k: v for k, v in data.items() if k not in _OWN}
-        parameters |= {"program": NAME, "pu_nodes": data["pu_nodes"], "threads": data["threads"]}
-        parameters |= {"policy": "membind" if policy == "bind" else policy, "pages": pages["asked"]}
-        if policy == "bind":
-            parameters["bank"] = data["banks"][0]
-        else:
-            parameters["banks"] = data["banks"]
-        if "shared" in data:  # the value belongs to these two PUs
-            parameters["pus"] = data["pus"]
-        if data.get("stands_for"):
-            parameters["stands_for"] = data["stands_for"]
-        asked = {"pus": data["pus"], "numa_nodes": data["banks"], "numactl": [], "policy": policy}
-        placement = {
-            "threads": data["threads"],
-            "pus": sorted(data["pus_found"]),
-            "held": sorted(data["pus_found"]),
-            "pages": pages["found"],
-            "policy": f"{policy}:{format_list(data['banks'])}",
-            "verified": pages["verified"],
-        }
-        return Record(
-            check=str(data["aspect"]).replace("-", "_"),
-            metric=self.metric,
-            unit=self.unit,
-            better=self.better,  # type: ignore[arg-type]
-            samples=self.samples,
-            parameters=parameters,
-            placement_asked=[asked],
-            placement_found=[placement],
-            status=self.status,  # type: ignore[arg-type]
-            reason=self.reason,
-            software=software(**{NAME: version}),
-            order=drawn_order.for_record(int(data.get("position", 0))),
-        )
+        Raises RunFailed for anything but a report.
+        """
+        self.size += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [record for line in lines for record in self._records(line.decode(errors="replace"))]
+
+    def _records(self, line: str) -> Sequence[Record]:
+        self._number += 1
+        data = _object(line, self._number)
+        if self._number == 1:
+            if data.get("type") != "begin" or data.get("schema") != SCHEMA:
+                raise RunFailed(f"{NAME} printed no report of schema {SCHEMA}: {line[:80]!r}")
+            self.version = str(data["probe"])
+            return ()
+        if data.get("type") == "end" and not self._is_ended:
+            results = self._number - 2
+            self._is_ended, self.status, self.reason = True, str(data.get("status")), str(data.get("reason", ""))
+            if data.get("count") != results or self.status not in {"complete", "partial", "invalid", "failed"}:
+                stated = f"{data.get('count')}, {self.status}"
+                raise RunFailed(f"{NAME} printed {results} results, but its last line states {stated}")
+            return ()
+        records = _records(data, self._number, self.version)
+        is_cut = bool(data.get("partial"))
+        self.has_cut |= is_cut
+        return () if is_cut else records
+
+    def finish(self, status: int) -> None:
+        """Raise RunFailed for a failed run that ended with *status*, KeyboardInterrupt for an interrupted one."""
+        if not self._number:
+            raise RunFailed(f"{NAME} printed no report of schema {SCHEMA}: {self._rest[:80]!r}")
+        if self.status == "failed":
+            raise RunFailed(f"{NAME}: {self.reason}")
+        if self.status == "complete" and (status or self.has_cut):
+            raise RunFailed(f"{NAME} ended with status {status}, but its last line states a complete report")
+        if self.status == "partial":
+            raise KeyboardInterrupt
 
 
-class Report(Struct, frozen=True):
-    """The output of one run: *begin* (host, options), the results, and how it ended.
+def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Iterator[list[Record]]:
+    """Run the probe, and yield records while it runs; *say* is called with each line of progress.
 
-    *status* is complete, partial (a signal), invalid (a result is) or failed (with the *reason*).
-    """
-
-    begin: Mapping[str, Any]
-    results: tuple[ProbeResult, ...]
-    status: str
-    reason: str
-
-    @property
-    def version(self) -> str:
-        """The probe's version."""
-        return str(self.begin["probe"])
-
-    def records(self) -> Iterator[Record]:
-        """Yield the records of each result that was not cut short."""
-        for result in self.results:
-            if not result.data.get("partial"):
-                yield from result.records(self.version)
-
-
-def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:
-    """Run the probe and return its report; *say* is called with each line of progress.
-
-    An interrupt (KeyboardInterrupt) is passed on to the probe; the report is then partial. Raises BadInput,
-    CannotHere or RunFailed with the probe's reason if it has no results.
-    """
-    running = follow(aspect, options, say=say)
-    while True:
-        try:
-            next(running)
-        except StopIteration as end:
-            return cast(Report, end.value)
-
-
-def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Generator[list[Record], None, Report]:
-    """Run the probe as :func:`run` does, but yield records while it runs; return its report.
-
-    A probe without a message for SILENCE seconds is stopped: raises RunFailed.
+    An interrupt is passed on to the probe, and raised again after its last records. A probe without a message for
+    SILENCE seconds is stopped. Raises BadInput, CannotHere or RunFailed with the probe's reason.
     """
     argv = [str(probe_program()), aspect, "--jsonl", *options]
     lines: list[str] = []
+    report = Report()
     # Standard error is read here, and standard output goes to a file: neither can block the probe.
     with contextlib.ExitStack() as stack:
         read_end, write_end = os.pipe()
@@ -169,16 +126,16 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
             probe = stack.enter_context(child(argv, stdout=out, stderr=write_end))
         finally:
             os.close(write_end)
-        printed = _Printed(out)
         for line in _lines(read_end, probe):
             if line:
                 lines.append(line)
                 if not line.startswith(_ERROR):
                     say(line)
-            if records := printed.records():
+            if records := report.take(_printed(out, report.size)):
                 yield records
         status = probe.wait()
-        text = printed.all()
+        if records := report.take(_printed(out, report.size)):
+            yield records
     reason = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), "")
     if status in _ERRORS:
         raise _ERRORS[status](reason or f"{NAME} ended with status {status}")
@@ -186,12 +143,12 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
         raise RunFailed(f"{NAME} ended with signal {signal_name(-status)}")
     if 1 < status < 128:
         raise RunFailed(f"{NAME} ended with status {status}: {lines[-1] if lines else 'it printed nothing'}")
-    report = parse(text)
-    if report.status == "failed":
-        raise RunFailed(f"{NAME}: {report.reason}")
-    if report.status == "complete" and (status or any(result.data.get("partial") for result in report.results)):
-        raise RunFailed(f"{NAME} ended with status {status}, but its last line states a complete report")
-    return report
+    report.finish(status)
+
+
+def _printed(file: int, begin: int) -> bytes:
+    """Return what the probe wrote to *file* from byte *begin* on, without moving its file offset."""
+    return os.pread(file, os.fstat(file).st_size - begin, begin)
 
 
 def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
@@ -219,53 +176,6 @@ def _lines(read_end: int, probe: subprocess.Popen[bytes]) -> Iterator[str]:
             return
 
 
-class _Printed:
-    """The file that the probe writes its standard output to. Reading does not move the probe's file offset."""
-
-    def __init__(self, file: int) -> None:
-        self.file = file
-        self.place = self.number = 0
-        self.version = ""
-
-    def records(self) -> list[Record]:
-        """Return the records of the results since the last call, except those that were cut short."""
-        data = os.pread(self.file, os.fstat(self.file).st_size - self.place, self.place)
-        *lines, rest = data.split(b"\n")
-        self.place += len(data) - len(rest)
-        records: list[Record] = []
-        for line in lines:
-            self.number += 1
-            data_of = _object(line.decode(errors="replace"), self.number)
-            if self.number == 1:
-                self.version = str(data_of.get("probe", ""))
-            elif data_of.get("type") == "result" and not data_of.get("partial"):
-                records.extend(_result(data_of, self.number).records(self.version))
-        return records
-
-    def all(self) -> str:
-        """Return the whole output."""
-        return os.pread(self.file, os.fstat(self.file).st_size, 0).decode(errors="replace")
-
-
-def parse(text: str) -> Report:
-    """Return the report of the JSON lines *text*; raises RunFailed for anything else.
-
-    Without the last line (the probe was killed) the report is partial.
-    """
-    objects = [_object(line, number) for number, line in enumerate(text.split("\n")[:-1], start=1)]
-    if not objects or objects[0].get("type") != "begin" or objects[0].get("schema") != SCHEMA:
-        raise RunFailed(f"{NAME} printed no report of schema {SCHEMA}: {text[:80]!r}")
-    rest = objects[1:]
-    end: Mapping[str, Any] = {"status": "partial", "reason": "its output has no last line"}
-    if rest and rest[-1].get("type") == "end":
-        end = rest.pop()
-        if end.get("count") != len(rest) or end.get("status") not in {"complete", "partial", "invalid", "failed"}:
-            stated = f"{end.get('count')}, {end.get('status')}"
-            raise RunFailed(f"{NAME} printed {len(rest)} results, but its last line states {stated}")
-    results = tuple(_result(data, number) for number, data in enumerate(rest, start=2))
-    return Report(objects[0], results, str(end["status"]), str(end.get("reason", "")))
-
-
 def _object(line: str, number: int) -> dict[str, Any]:
     try:
         data = json.loads(line)
@@ -276,7 +186,11 @@ def _object(line: str, number: int) -> dict[str, Any]:
     return data
 
 
-def _result(data: Mapping[str, Any], number: int) -> ProbeResult:
+def _records(data: Mapping[str, Any], number: int, version: str) -> Sequence[Record]:
+    """Return the record of a result, whose check is the aspect, and for locks the share of time that threads wait.
+
+    Raises RunFailed if line *number*, with *data*, is not a result.
+    """
     try:
         samples = tuple(float(s) for s in data["samples"])
         pages = data["pages"]
@@ -296,8 +210,47 @@ def _result(data: Mapping[str, Any], number: int) -> ProbeResult:
         )
         if not whole or not samples or not all(math.isfinite(s) and s >= 0 for s in samples):
             raise ValueError
-        texts = (str(data[k]) for k in ("metric", "unit", "better"))
-        metric, unit, better = texts
-        return ProbeResult(metric, unit, better, samples, data["status"], str(data["reason"]), data)
+        record = _record(data, samples, version)
+        waiting = [(float(data["waiting"]),)] if "waiting" in data else []
+        share = {"metric": "lock_waiting", "unit": "1", "better": "neither"}
+        return [record, *(replace(record, samples=part, **share) for part in waiting)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunFailed(f"{NAME}, line {number}: not a result: {json.dumps(data)[:120]}") from error
+
+
+def _record(data: Mapping[str, Any], samples: tuple[float, ...], version: str) -> Record:
+    pages, policy = data["pages"], data["policy"]
+    parameters = {k: v for k, v in data.items() if k not in _OWN}
+    parameters |= {"program": NAME, "pu_nodes": data["pu_nodes"], "threads": data["threads"]}
+    parameters |= {"policy": "membind" if policy == "bind" else policy, "pages": pages["asked"]}
+    if policy == "bind":
+        parameters["bank"] = data["banks"][0]
+    else:
+        parameters["banks"] = data["banks"]
+    if "shared" in data:  # the value belongs to these two PUs
+        parameters["pus"] = data["pus"]
+    if data.get("stands_for"):
+        parameters["stands_for"] = data["stands_for"]
+    asked = {"pus": data["pus"], "numa_nodes": data["banks"], "numactl": [], "policy": policy}
+    placement = {
+        "threads": data["threads"],
+        "pus": sorted(data["pus_found"]),
+        "held": sorted(data["pus_found"]),
+        "pages": pages["found"],
+        "policy": f"{policy}:{format_list(data['banks'])}",
+        "verified": pages["verified"],
+    }
+    return Record(
+        check=str(data["aspect"]).replace("-", "_"),
+        metric=str(data["metric"]),
+        unit=str(data["unit"]),
+        better=data["better"],
+        samples=samples,
+        parameters=parameters,
+        placement_asked=[asked],
+        placement_found=[placement],
+        status=data["status"],
+        reason=str(data["reason"]),
+        software=software(**{NAME: version}),
+        order=drawn_order.for_record(int(data.get("position", 0))),
+    )
