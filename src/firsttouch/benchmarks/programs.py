@@ -239,57 +239,38 @@ def bandwidth(
         yield _stream(placement, case, repetitions, say)
         return
     instructions = likwid.widest(likwid.processor_flags(), likwid.available())
+    case |= {"instructions": instructions or "scalar", "stores": "regular"}
+    threads, array = len(placement.pus), _array_bytes(host, bank)
     for kernel in (kernel for kernel in effort.kernels if kernel in likwid.KERNELS):
-        rates, parameters, series = _likwid(host, kernel, instructions, placement, repetitions)
+        argv = likwid.argv(kernel, instructions=instructions, threads=threads, array_bytes=array)
+        series = _Series("likwid-bench", likwid.version())
+        rates = [likwid.parse(series.run(argv, placement), threads=threads) for _ in range(repetitions)]
         say(f"likwid-bench {kernel} PU-set {format_list(nodes)} bank {bank}: {_show(rates)} GB/s")
-        yield [_rate(kernel, rates, parameters | case, series)]
+        yield [_rate(series, kernel, rates, placement, case | {"array_bytes": array})]
 
 
 def _stream(placement: Placement, case: dict[str, Any], repetitions: int, say: Say) -> list[Record]:
-    threads, records = len(placement.pus), []
+    threads = len(placement.pus)
     if not (program := stream.program()):
         raise CannotHere("there is no program 'stream': `make setup` builds STREAM")
     series, env = _Series("stream"), stream.environment(threads, placement.pus)
     results = [
         stream.parse(series.run([program], placement, env=env), threads=threads) for _ in range(repetitions)
     ]
-    for kernel in stream.KERNELS:
-        samples = [rates[kernel] for rates, _ in results]
+    by_kernel = {kernel: [rates[kernel] for rates, _ in results] for kernel in stream.KERNELS}
+    for kernel, samples in by_kernel.items():
         say(f"STREAM {kernel}: {_show(samples)} GB/s")
-        # The instructions that the compiler chose are unknown.
-        parameters = _parameters("stream", kernel, placement, results[-1][1]) | case
-        parameters |= {"instructions": "compiler", "stores": "compiler"}
-        records.append(_rate(kernel, samples, parameters, series))
-    return records
+    # The instructions that the compiler chose are unknown.
+    case |= {"array_bytes": results[-1][1], "instructions": "compiler", "stores": "compiler"}
+    return [_rate(series, kernel, samples, placement, case) for kernel, samples in by_kernel.items()]
 
 
-def _likwid(
-    host: Topology, kernel: str, instructions: str, placement: Placement, repetitions: int
-) -> tuple[list[float], dict[str, Any], _Series]:
-    """Return likwid-bench's rates (GB/s) of a kernel, the parameters of their records, and the runs."""
-    threads = len(placement.pus)
-    array = _array_bytes(host, placement.numa_nodes[0])
-    argv = likwid.argv(kernel, instructions=instructions, threads=threads, array_bytes=array)
-    series = _Series("likwid-bench", likwid.version())
-    rates = [likwid.parse(series.run(argv, placement), threads=threads) for _ in range(repetitions)]
-    parameters = _parameters("likwid-bench", kernel, placement, array)
-    parameters |= {"instructions": instructions or "scalar", "stores": "regular"}
-    return rates, parameters, series
-
-
-def _parameters(program: str, kernel: str, placement: Placement, array_bytes: int) -> dict[str, Any]:
-    """Return the parameters that the records of all rates have."""
-    return {
-        "program": program,
-        "kernel": kernel,
-        "bank": placement.numa_nodes[0],
-        "threads": len(placement.pus),
-        "array_bytes": array_bytes,
-        **profiles.chosen_effort().parameters,
-    }
-
-
-def _rate(kernel: str, samples: Sequence[float], parameters: Mapping[str, Any], series: _Series) -> Record:
+def _rate(
+    series: _Series, kernel: str, samples: Sequence[float], placement: Placement, case: Mapping[str, Any]
+) -> Record:
+    """Return the record of a rate, with the parameters of its *case* and those that all rates have."""
+    own = {"program": series.program, "kernel": kernel, "bank": placement.numa_nodes[0]}
+    parameters = {**own, "threads": len(placement.pus), **profiles.chosen_effort().parameters, **case}
     metric = f"{kernel}_bandwidth"
     return Record("bandwidth", metric, "GB/s", "higher", tuple(samples), parameters, **series.placed())
 
