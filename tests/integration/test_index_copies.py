@@ -146,7 +146,7 @@ def test_an_instance_never_gets_the_copy_of_other_banks(tmp_path, monkeypatch):
     file.write_text("x")
     program = SimpleNamespace(index_use="read", index_bytes=lambda _: 1, index_paths=lambda _: [file])
     copies = IndexCopies(program, file)
-    monkeypatch.setattr(copies, "_copy", lambda *_: copies._copies.append(SimpleNamespace(banks=(0,), use="on 0")))
+    monkeypatch.setattr(copies, "_copy", lambda *_: copies._copies.update({(0,): "on 0"}))
     placements = [SimpleNamespace(numa_nodes=(0,)), SimpleNamespace(numa_nodes=(1,))]
     with pytest.raises(KeyError):
         copies.uses(SimpleNamespace(options=("node-index",), placements=placements, instances=2))

@@ -64,13 +64,6 @@ class IndexUse(Struct, frozen=True):
 OWN = IndexUse()
 
 
-class _Copy(Struct, frozen=True):
-    """A copy in a store on *banks*, and how instances use it."""
-
-    banks: tuple[int, ...]
-    use: IndexUse
-
-
 class IndexCopies:
     """The copies of the index *prefix* for one scenario after the other, within a block.
 
@@ -85,7 +78,8 @@ class IndexCopies:
         self._name = name or str(prefix)
         self._stack = contextlib.ExitStack()
         self._key: object = None
-        self._copies: list[_Copy] = []
+        #: How instances use each copy, by the NUMA nodes of its store.
+        self._copies: dict[tuple[int, ...], IndexUse] = {}
         self.seconds = 0.0
 
     def __enter__(self) -> Self:
@@ -127,19 +121,18 @@ class IndexCopies:
                 raise
             self._key, self.seconds = key, time.monotonic() - before
         if index.copies == "all":
-            return [self._copies[0].use] * scenario.instances
-        by_banks = {copy.banks: copy.use for copy in self._copies}
-        return [by_banks[nodes] for nodes in banks]
+            return [*self._copies.values()] * scenario.instances
+        return [self._copies[nodes] for nodes in banks]
 
     def restore_header(self, header: bytes) -> bytes:
         """Return a SAM header that names the index instead of its copies."""
-        for copy in self._copies:
-            if copy.use.prefix is not None:
-                header = header.replace(os.fsencode(copy.use.prefix), os.fsencode(self._name))
+        for use in self._copies.values():
+            if use.prefix is not None:
+                header = header.replace(os.fsencode(use.prefix), os.fsencode(self._name))
         return header
 
     def _drop(self) -> None:
-        self._key, self._copies, self.seconds = None, [], 0.0
+        self._key, self._copies, self.seconds = None, {}, 0.0
         self._stack.close()
 
     def _files(self) -> list[Path]:
@@ -155,7 +148,7 @@ class IndexCopies:
         return IndexUse(maps=True, pages=IndexPages(index.name, _ids(files), paths, must_map=True))
 
     def _add(self, banks: tuple[int, ...], use: IndexUse) -> None:
-        self._copies.append(_Copy(banks, use))
+        self._copies[banks] = use
         nodes = f"NUMA node{'s' * (len(banks) > 1)} {format_list(banks)}"
         size = format_bytes(sum(use.pages.copy_pages.values()) * ram_store.PAGE if use.pages else 0)
         self._say(f"a copy of the index ({size}) is on {nodes}")
@@ -174,7 +167,7 @@ class IndexCopies:
                 live(f"copy of the index on NUMA nodes {nodes}: {format_bytes(done)} of {format_bytes(total)}")
 
             # The first copy is in memory; the files may be on a slow disk.
-            before = self._copies[0].use.prefix if self._copies else None
+            before = next((use.prefix for use in self._copies.values()), None)
             try:
                 sources = sources_of(self._aligner.index_paths(before) if before else files)
                 store.copy(sources, on_progress=progress)
