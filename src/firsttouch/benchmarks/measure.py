@@ -220,10 +220,7 @@ def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[
         # One and two threads are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
         threads = _threads(host, asked)
         sets, options = [host.cpu_nodes], [f"--threads={format_list(threads)}"]
-    for nodes in sets:
-        programs.pus_of(host, nodes)
-    for bank in banks:
-        programs.bank_bytes(host, bank)
+    programs.place(host, sorted({node for nodes in sets for node in nodes}), banks)
     if asked.aspect == "bandwidth":
         _say_plan(host, sets, banks, effort, say)
     for members, targets in shuffle(programs.rows(host, sets, banks, effort)):

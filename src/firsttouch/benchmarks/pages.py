@@ -28,12 +28,9 @@ _SMALL = ("--sizes=1MiB",)
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure each NUMA node with every page size of the host, on the requested banks or on its nearest one."""
     nodes = asked.pu_nodes or Cases(host, profiles.chosen_effort()).pu_nodes()
-    for node in nodes:
-        programs.pus_of(host, (node,))
+    programs.place(host, nodes, asked.banks or ())
     places = [(node, bank) for node in nodes for bank in asked.banks or [programs.nearest(host, (node,))]]
     banks = sorted({bank for _, bank in places})
-    for bank in banks:
-        programs.bank_bytes(host, bank)
     yield [r for bank in banks for r in _huge_pages_free(bank, say)]
     for node, bank in shuffle(places):
         for pages in PAGES:

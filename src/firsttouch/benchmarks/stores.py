@@ -25,9 +25,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     """Measure every instruction set x store type on one NUMA node (default: the first) and its nearest bank."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes[:1])
     banks = list(asked.banks or [programs.nearest(host, nodes)])
-    programs.pus_of(host, nodes)
-    for bank in banks:
-        programs.bank_bytes(host, bank)
+    programs.place(host, nodes, banks)
     kernels = [k for k in KERNELS if k in profiles.chosen_effort().kernels]
     options = ["--instructions=all", "--stores=both", f"--kernels={','.join(kernels)}", "--interleave=none"]
     for bank in shuffle(banks):
