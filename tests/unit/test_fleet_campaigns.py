@@ -399,7 +399,7 @@ class TestState:
         assert all(results.missing_results(gathered.campaigns[0])[host] for host in open_hosts)
         # By itself, the campaign still lacks them.
         alone = inputs.gather([stored[0].folder])
-        assert {host for host, reasons in alone.missing.items() if reasons} == {"n2", "n3"}
+        assert {host for host, reasons in alone.missing_of["amd-opteron"].items() if reasons} == {"n2", "n3"}
 
     def test_fewer_hosts_than_asked_for(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))

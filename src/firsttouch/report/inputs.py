@@ -70,11 +70,6 @@ class Gathered(Struct, frozen=True, dict=True):
     clock: Clock = SYSTEM_CLOCK
 
     @cached_property
-    def missing(self) -> dict[str, list[str]]:
-        """The missing results of the campaigns, by host."""
-        return {host: lost for system_samples in self.missing_of.values() for host, lost in system_samples.items()}
-
-    @cached_property
     def missing_of(self) -> dict[str, dict[str, list[str]]]:
         """The missing results of the campaigns, by system and host."""
         missing: dict[str, dict[str, list[str]]] = {}

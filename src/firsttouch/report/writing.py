@@ -110,7 +110,8 @@ def report_of(
     samples = gathered.samples()
     if described is not None:
         gathered.refuse_without(described.name, samples.by_system(described.name)[described.name].hosts)
-    if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
+    missing = (host for of_system in gathered.missing_of.values() for host in of_system)
+    if len({*samples.hosts, *samples.settings, *missing, *gathered.ahead()}) <= FEW_HOSTS:
         return _of_few(gathered, samples, described, topology_xml, title), gathered
     fleets = _judged(samples, described, gathered)
     histories = {f.system.name: changes(f) for f in fleets}

@@ -9,7 +9,6 @@ from functools import partial
 
 from msgspec import Struct
 
-from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
@@ -22,7 +21,6 @@ from firsttouch.report.aspect import (
     bank_text,
     measured,
     metric_title,
-    program,
     value,
     value_table,
     way_name,
@@ -37,7 +35,7 @@ CHECK = "contention"
 EACH = "thread_bandwidth"
 TOTAL = "total_bandwidth"
 #: The order of the parameters in the name of a way of measuring; others follow.
-_ORDER = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
+_ORDER = ("program", "access", "pages", "policy", "effort")
 #: Parameters that follow from the number of threads and therefore do not identify a series.
 _FOLLOWING = ("threads", "array_bytes", "pu_nodes")
 
@@ -84,7 +82,7 @@ def _of_series(key: str, each: Points, total: Points) -> Iterator[Result]:
 
 
 class Way(Struct, frozen=True):
-    """One way of measuring (program, kind of accesses, ...): bandwidth per thread (*each*) and in *total*.
+    """One way of measuring (kind of accesses, pages, ...): bandwidth per thread (*each*) and in *total*.
 
     *positions* are the records per thread of PUs on several NUMA nodes with the same bank.
     """
@@ -96,7 +94,7 @@ class Way(Struct, frozen=True):
 
 
 def ways_of(view: HostView) -> list[Way]:
-    """Return every way of measuring contention among the host's valid records, the probe's first."""
+    """Return every way of measuring contention among the host's valid records."""
 
     def name_of_way(record: Record) -> str:
         """Return a text that identifies a way of measuring, and sorts by its name."""
@@ -105,7 +103,7 @@ def ways_of(view: HostView) -> list[Way]:
 
     by_way = by_key(view.select(CHECK), name_of_way)
     result = []
-    for _, records in sorted(by_way.items(), key=lambda item: (program(item[1][0]) != NAME, item[0])):
+    for _, records in sorted(by_way.items()):
         each = [r for r in records if r.metric == EACH]
         total = [r for r in records if r.metric == TOTAL]
         name = way_name(way_of(records[0], _ORDER))
