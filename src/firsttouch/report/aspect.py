@@ -90,16 +90,6 @@ class Aspect(Struct, frozen=True):
 # Shared by all aspects.
 
 
-def best(records: Iterable[Record]) -> Record:
-    """Return the record with the best median."""
-    return max(records, key=lambda r: r.value if r.better == "higher" else -r.value)
-
-
-def worst(records: Iterable[Record]) -> Record:
-    """Return the record with the worst median."""
-    return min(records, key=lambda r: r.value if r.better == "higher" else -r.value)
-
-
 def metric_title(record: Record) -> str:
     """Return the metric in words, as verdicts name it: ``copy``."""
     return Case.from_record(record).title_of_metric
@@ -108,11 +98,6 @@ def metric_title(record: Record) -> str:
 def value(record: Record) -> str:
     """Return the median with its unit."""
     return quantity(record.value, record.unit)
-
-
-def bank_text(record: Record) -> str:
-    """Return the banks of a record: ``0,1``."""
-    return ",".join(map(str, banks(record)))
 
 
 #: The spread from which a cell is coloured.
@@ -232,7 +217,8 @@ def tabulate_check(view: HostView, check: str, entry: Check) -> Aspect:
         title = metric.replace("_", " ")
         header = [name.replace("_", " ") for name in names]
         tables.append(value_table(f"{entry.title}: {title} ({of_metric[0].unit})", header or ["check"], rows))
-        first, last = best(of_metric), worst(of_metric)
+        ranked = sorted(of_metric, key=lambda r: r.value, reverse=of_metric[0].better == "higher")
+        first, last = ranked[0], ranked[-1]
         if first.better != "neither":
             compared = _place(first, names)
             compared += f"; the worst {value(last)}, {_place(last, names)}" if len(of_metric) > 1 else ""

@@ -18,7 +18,6 @@ from firsttouch.report.aspect import (
     Chart,
     Draw,
     Result,
-    bank_text,
     measured,
     metric_title,
     value,
@@ -68,7 +67,7 @@ def _of_series(key: str, each: Points, total: Points) -> Iterator[Result]:
     few, many = min(each), max(each)
     for threads in dict.fromkeys((few, many)):
         record = each[threads]
-        compared = [f"bank {bank_text(record)}"] if banks(record) else []
+        compared = [f"bank {format_list(banks(record))}"] if banks(record) else []
         if threads != few and each[few].value > 0:
             compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
         if threads in total and threads > 1:

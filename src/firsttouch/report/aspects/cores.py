@@ -106,10 +106,6 @@ def _loss(record: Record, name: str) -> str:
     return percent(loss) if isinstance(loss, (int, float)) else "unknown"
 
 
-def _seconds(record: Record) -> float:
-    seconds = record.parameters.get("sustain_s")
-    return float(seconds) if isinstance(seconds, (int, float)) else 0.0
-
-
 def _time(record: Record) -> str:
-    return f"{number(_seconds(record))} s"
+    seconds = record.parameters.get("sustain_s")
+    return f"{number(seconds if isinstance(seconds, (int, float)) else 0)} s"
