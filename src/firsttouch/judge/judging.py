@@ -66,6 +66,7 @@ _PROMISED = "what was promised"
 #: the rest of the verdict.
 MOST_EXPECTED = 64
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
+_WITH_OTHERS = "with {count} hosts in the newest session, an update or a fault: the next session decides"
 
 
 def judge(
@@ -421,6 +422,11 @@ class _Judging:
                 loss = loss if loss > limit else float(judged.prepared.timeline.last[host] - judged.level[host])
                 limit = float(judged.prepared.sudden[host]) if word == FAIL else limit
                 note = _AWAITING if word == SUSPECT else ""
+            elif number == OWN and word == UNDECIDED:
+                loss, limit = float(judged.prepared.timeline.last[host] - judged.level[host]), math.inf
+                note = _WITH_OTHERS.format(
+                    count=len(judged.prepared.latest.hosts) if judged.prepared.latest else 0
+                )
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
             elif word < FAIL and loss > limit:

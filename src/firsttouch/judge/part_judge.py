@@ -23,6 +23,8 @@ from firsttouch.judge.constants import (
     INTERMITTENT_SESSIONS,
     LEAST_LOSS,
     MOST_BAD,
+    NORMAL_MEDIAN,
+    PASS_SIGHT,
     PRIOR_FREEDOM,
     PRIOR_SPREAD,
     STABLE_SESSIONS,
@@ -36,6 +38,7 @@ from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.statistics import as_logarithm
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
@@ -60,6 +63,11 @@ class Prepared(Struct, frozen=True):
     sudden: Floats
     changes: Floats
     updates: Sequence[Update]
+    #: The hosts that changed together in the newest session, and all that are bad in it.
+    latest: Update | None
+    bad_now: Bools
+    #: How much more all hosts lost at the time of each session than now.
+    trend: Floats
 
     @property
     def prior(self) -> float:
@@ -158,8 +166,9 @@ class Fleet(Struct, frozen=True, dict=True):
         rows = self.table.rows_of(slice(group, group + 1))
         values, session = self.table.value[rows], self.table.sessions_of_rows[rows]
         is_used = self.table.valid[rows] & self.table.judged[rows] & (session >= self.sessions.number[begin])
-        values = values[is_used & (values > 0)]
-        losses = self.table.cases[number].loss_sign * np.log(values) - self.centres[place]
+        is_used &= values > 0
+        trend = self.series_of[number].prepared.trend[np.searchsorted(self.sessions.number, session[is_used])]
+        losses = self.table.cases[number].loss_sign * np.log(values[is_used]) - self.centres[place] - trend
         return len(losses) > 1 and bool((losses > loss).mean() >= 0.75)
 
 
@@ -185,7 +194,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             case_begins[place, sessions.host[present]] = present
             counts[place, sessions.host[case.session]] = case.count
             noise[place] = case.noise
-            centres[place] = float(case.loss[0] - row[case.session[0]]) if len(case.loss) else math.nan
+            if len(case.loss):
+                centres[place] = case.loss[0] - row[case.session[0]] - prepared.trend[case.session[0]]
         # The rows of many cases are large, and were used.
         prepared = replace(prepared, losses=replace(prepared.losses, cases=prepared.losses.cases[:0]))
         by_name.setdefault((part.part.name, part.kind), {})[part] = prepared
@@ -241,16 +251,41 @@ def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
 
 def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: bool) -> Prepared:
     least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
+    trend = _trend(losses.loss, sessions) if fleet else np.zeros(len(losses.loss))
+    if trend.any():
+        losses = replace(losses, loss=losses.loss - trend, cases=losses.cases - trend.astype(np.float32))
     timeline = levels.stretches(losses.loss, sessions, least)
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
     changes = _changes(timeline, losses.loss, sessions)
     updates = questions.updates(timeline, sessions, changes) if fleet else []
-    awaiting, sudden, latest = _awaiting(timeline, losses.loss, sessions, newest, tests, updates)
+    awaiting, bad_now, sudden, latest = _awaiting(timeline, losses.loss, sessions, newest, tests, updates)
     counted[newest[awaiting]] = False
     updates += [latest] if fleet and latest else []
-    return Prepared(losses, timeline, least, counted, newest, awaiting, sudden, changes, updates)
+    return Prepared(
+        *(losses, timeline, least, counted, newest, awaiting, sudden, changes, updates, latest, bad_now, trend)
+    )
+
+
+def _trend(loss: Floats, sessions: Sessions) -> Floats:
+    """Return how much more all hosts lost at the time of each session than now, by a season or another drift.
+
+    It is the median of the hosts. If they changed by different amounts, in one step, or by little, it is 0.0.
+    """
+    is_measured = np.isfinite(loss) & sessions.current
+    week = np.rint((sessions.time - sessions.time.min(initial=0)) / sessions.interval).astype(np.int64)
+    since = np.full((sessions.hosts, int(week.max(initial=0)) + 1), np.nan, dtype=np.float32)
+    since[sessions.host[is_measured], week[is_measured]] = loss[is_measured]
+    since -= _newest(loss, is_measured, sessions, math.nan)[:, None]
+    known = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
+    middle = levels.middles(since[:, known])
+    spread = levels.middles(np.abs(since[:, known] - middle)) / NORMAL_MEDIAN
+    is_slow = np.abs(np.diff(middle)).max(initial=0.0) <= LEAST_LOSS < np.abs(middle).max(initial=0.0)
+    if not is_slow or spread.max() > LEAST_LOSS:
+        return np.zeros(len(loss))
+    trend: Floats = np.interp(week, known, middle)
+    return trend
 
 
 def _present(
@@ -292,15 +327,20 @@ def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Se
     """Return the prepared levels without updates of a few places: an update changes most *others*, too."""
     kept = []
     for update in prepared.updates:
-        shares = [_share_of(update, other, sessions) for other in others]
+        shares = [_share_of(update, other, sessions, is_latest=update is prepared.latest) for other in others]
         if not shares or float(np.median(shares)) > 0.5:
             kept.append(update)
-    return replace(prepared, updates=kept)
+    if prepared.latest is None or any(update is prepared.latest for update in kept):
+        return replace(prepared, updates=kept)
+    prepared.counted[prepared.newest[prepared.bad_now]] = False
+    return replace(prepared, updates=kept, awaiting=prepared.bad_now, latest=None)
 
 
-def _share_of(update: Update, other: Prepared, sessions: Sessions) -> float:
+def _share_of(update: Update, other: Prepared, sessions: Sessions, *, is_latest: bool) -> float:
     """Return the share of the hosts of an update whose *other* part changed in the same direction at the time."""
     hosts, timeline = update.hosts, other.timeline
+    if is_latest:
+        return float(np.isin(hosts, other.latest.hosts).mean()) if other.latest else 0.0
     begins = sessions.time[np.maximum(timeline.begin[hosts], 0)]
     is_near = (begins >= update.after) & (begins <= update.before + sessions.interval)
     is_alike = np.nan_to_num(other.changes[hosts]) * np.sign(update.change) > abs(update.change) / 4
@@ -356,6 +396,11 @@ def _judge(  # noqa: PLR0917
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
     words[awaiting] = np.where((np.isfinite(prepared.sudden) & (repetitions > 1))[awaiting], FAIL, SUSPECT)
+    if (latest := prepared.latest) and latest.change > DOUBTFUL_LOSS:
+        # A few hosts may be the first ones of an update, or have a fault.
+        is_few = len(latest.hosts) <= MOST_BAD * np.count_nonzero(np.isfinite(timeline.level))
+        doubtful = latest.hosts[(words == PASS)[latest.hosts] & prepared.bad_now[latest.hosts] & is_few]
+        words[doubtful], question[doubtful] = UNDECIDED, OWN
     return Judged(
         part,
         replace(prepared, awaiting=awaiting),
@@ -393,8 +438,8 @@ def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise
 
 def _awaiting(  # noqa: PLR0917
     timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float, updated: Sequence[Update]
-) -> tuple[Bools, Floats, Update | None]:
-    """Return the hosts that are bad in their *newest* session only, beyond an update.
+) -> tuple[Bools, Bools, Floats, Update | None]:
+    """Return the hosts that are bad in their *newest* session only: beyond an update in it, and all of them.
 
     The limit of those that were stable and are far beyond it follows, and the update of the newest session.
     """
@@ -411,20 +456,23 @@ def _awaiting(  # noqa: PLR0917
         common.append(float(np.median(measured)))
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
+        bad_now: Bools = change - max(common) > limit
         latest: Update | None = None
         is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
         if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
             usual = float(np.median(change[is_bad]))
-            common.append(usual)
             hosts = np.flatnonzero(is_bad & (change < 2 * usual))
-            times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
-            latest = Update(hosts, usual, float(change[hosts].std()), *map(int, times))
+            # A loss of a fifth on some hosts, while the others are unchanged, is not an update.
+            if usual <= as_logarithm(PASS_SIGHT) or len(hosts) > MOST_BAD * len(measured):
+                common.append(usual)
+                times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
+                latest = Update(hosts, usual, float(change[hosts].std()), *map(int, times))
         beyond = change - max(common)
         is_bad &= beyond > limit
-        timeline.last[is_bad] = (timeline.level + change)[is_bad]
+        timeline.last[bad_now] = (timeline.level + change)[bad_now]
         sudden_limit = np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS)
         is_sudden = is_bad & is_stable & is_rare & (beyond > sudden_limit)
-    return is_bad, np.where(is_sudden, sudden_limit, np.nan), latest
+    return is_bad, bad_now, np.where(is_sudden, sudden_limit, np.nan), latest
 
 
 def _intermittent(

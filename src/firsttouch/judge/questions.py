@@ -248,7 +248,15 @@ def compared_with_itself(  # noqa: PLR0917
     windows, numbers = np.unique(np.rint(times / (sessions.interval / 2)), axis=1, return_inverse=True)
     for number, window in enumerate(windows.T.tolist()):
         hosts = lossy[numbers.ravel() == number]
-        common[hosts] = np.fmax(common[hosts], _medians_of_others(_changes_since(window, sessions, loss), hosts))
+        changes = _changes_since(window, sessions, loss)
+        common[hosts] = np.fmax(common[hosts], _medians_of_others(changes, hosts))
+        # Hosts that lost about as much at the time are an update, whether it was at once or not.
+        own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
+        first = np.searchsorted(ordered, own_changes / 2)
+        shared = ordered[np.minimum((first + len(ordered)) // 2, len(ordered) - 1)]
+        is_shared = len(ordered) - first > max(UPDATED_HOSTS, UPDATED_SHARE * len(ordered))
+        is_shared &= (shared < as_logarithm(PASS_SIGHT)) | (len(ordered) - first > MOST_BAD * len(ordered))
+        common[hosts] = np.where(is_shared, np.fmax(common[hosts], shared), common[hosts])
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
     return answer
