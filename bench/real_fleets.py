@@ -53,6 +53,7 @@ from firsttouch.judge.verdict import ORDER
 from firsttouch.records import samples_table, schema
 from firsttouch.records.drift import latest
 from firsttouch.records.schema import Record
+from firsttouch.records.tables import split
 from firsttouch.systems.definition import Undescribed
 
 EXAMPLES = """\
@@ -361,7 +362,7 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
     for end in ends:
         records = frame.filter(pl.col("time").dt.epoch("ms") < 1000 * end)
         verdicts = judged(
-            samples_table.of_frames([records], system),
+            samples_table.of_tables([split(records)], system),
             Undescribed(system),
             configurations=partial(latest, records),
         )

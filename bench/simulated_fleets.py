@@ -171,7 +171,7 @@ def table(rates: Array) -> SamplesTable:
         reason=np.zeros(rows, dtype=np.uint8),
         sessions_of_rows=(host * sessions + session + 1).astype(np.int32),
         busy_pus=None,
-        reasons=[""],
+        reasons={0: ""},
     )
 
 

@@ -8,5 +8,5 @@ from firsttouch.records import schema, store
 
 def all_rows(*paths):
     """Return the records of *paths*, each once."""
-    parts = store.batches(store.find(paths), list(schema.columns()))
+    parts = (part.records(schema.columns()) for part in store.tables(store.find(paths)))
     return pl.concat([schema.to_frame(()), *parts]).unique(maintain_order=True)

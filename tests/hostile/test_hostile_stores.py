@@ -7,20 +7,20 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
-from firsttouch.records import schema, store
+from firsttouch.records import schema, store, tables
 from hostile import VM, Case
 
 GOOD = schema.read(VM)
 #: The files of a store that the cases damage.
 NAMES = {"sessions": "sessions-0123456789abcdef.parquet", "values": "values-0123456789abcdef.parquet"}
 APPEND = ("store", "append")
-TYPES = {"sessions": store.SESSIONS, "values": store.VALUES}
+TYPES = {"sessions": tables.SESSIONS, "values": tables.VALUES}
 
 
 def written(folder, number=0, records=GOOD[:1], **changes):
     """Write the two files of some records of another session, with columns of a table replaced."""
     records = [replace(r, samples=tuple(s + number for s in r.samples)) for r in records]
-    for table, frame in zip(NAMES, store.split(schema.to_frame(records)), strict=True):
+    for table, frame in zip(NAMES, store.files_content(schema.to_frame(records)), strict=True):
         changed = frame.with_columns(**changes.get(table, {})).drop(changes.get(f"without_{table}", []))
         changed.write_parquet(folder / "st" / file_of(table, number))
 
@@ -78,14 +78,21 @@ def text(value):
     return pl.lit(value).cast(pl.Categorical)
 
 
+def case(**changed):
+    """Returns the column of a case that some fields of a good one are *changed* in, to JSON texts."""
+    fields = {"check": "a", "metric": "a", "parameters": {}, "unit": "a", "better": "lower"}
+    texts = {name: json.dumps(value) for name, value in fields.items()} | changed
+    return "values", {"case": text("{" + ", ".join(f'"{name}": {value}' for name, value in texts.items()) + "}")}
+
+
 VALUES = {
-    "status is a word": ("values", {"status": text("fine")}),
+    "better is a word": case(better='"fine"'),
     "value is NaN": ("values", {"value": float("nan")}),
     "value is negative": ("values", {"value": -1.0}),
-    "time is of another year": ("values", {"time": pl.lit(1 << 60).cast(store.VALUES["time"])}),
-    **{f"{name} with a NUL": ("values", {name: text("a\0b")}) for name in ("check", "metric", "unit", "host")},
+    "time is of another year": ("values", {"time": pl.lit(1 << 60).cast(tables.VALUES["time"])}),
+    **{f"{name} with a NUL": case(**{name: '"a\\u0000b"'}) for name in ("check", "metric", "unit")},
     **{
-        f"parameters {value}": ("values", {"parameters": text(value)})
+        f"parameters {value}": case(parameters=value)
         for value in (
             '{"pu_nodes": [[]]}',
             '{"pu_nodes": [{}]}',
@@ -94,23 +101,27 @@ VALUES = {
             '{"kernel": 5}',
         )
     },
-    "parameters are not JSON": ("values", {"parameters": text("{x")}),
-    "parameters are nested": ("values", {"parameters": text('{"a": ' + "[" * 5000 + "]" * 5000 + "}")}),
-    "parameters are not finite": ("values", {"parameters": text('{"a": Infinity}')}),
-    "parameters with half of a pair": ("values", {"parameters": text('{"a": "\\ud800"}')}),
+    "case is not JSON": ("values", {"case": text("{x")}),
+    "case is a list": ("values", {"case": text("[]")}),
+    "case without fields": ("values", {"case": text("{}")}),
+    "parameters are nested": case(parameters='{"a": ' + "[" * 5000 + "]" * 5000 + "}"),
+    "parameters are not finite": case(parameters='{"a": Infinity}'),
+    "parameters with half of a pair": case(parameters='{"a": "\\ud800"}'),
+    "host with a NUL": ("sessions", {"host": text("a\0b")}),
     "system with a NUL": ("sessions", {"system": text("a\0b")}),
     "software has a number": ("sessions", {"software": text('{"linux": 6}')}),
     "configuration is not JSON": ("sessions", {"configuration": text("{x")}),
 }
 WRONG_TYPES = {
     "value is text": ("values", {"value": pl.lit("1.0")}),
-    "parameters are a struct": ("values", {"parameters": pl.struct("check", "metric")}),
+    "case is a struct": ("values", {"case": pl.struct("case", "value")}),
+    "session is text": ("values", {"session": pl.lit("1")}),
     "time is text": ("values", {"time": pl.lit("2026-01-01T00:00:00.000+00:00")}),
     "end is of no zone": ("sessions", {"end": pl.col("end").dt.replace_time_zone(None)}),
     "software is a struct": ("sessions", {"software": pl.struct("host")}),
 }
 NEEDED = {
-    "values": ("session", "check", "metric", "parameters", "unit", "better", "host", "time", "value", "status"),
+    "values": ("session", "case", "time", "value"),
     "sessions": ("session", "host", "system", "software", "configuration", "end"),
 }
 VALIDATE = ("validate", "--system", "local", "st")

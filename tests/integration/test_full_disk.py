@@ -126,7 +126,8 @@ def one_line(failure):
 
 def hosts_of(folder):
     """Return how many records of each host a store has, all of which can be read."""
-    (rows,) = store.batches(store.find([folder]), ["host"])
+    (part,) = store.tables(store.find([folder]))
+    rows = part.records(["host"])
     assert not [file for file in folder.iterdir() if file.name.startswith(".")]
     return dict(rows["host"].value_counts().iter_rows())
 

@@ -74,7 +74,7 @@ def test_the_order_is_in_a_run_s_records_and_not_in_a_store(tmp_path):
     assert read.order == order
     frame = schema.to_frame([record])
     assert schema.from_frame(frame)[0].order == order
-    sessions, values = store.split(frame)
+    sessions, values = store.files_content(frame)
     assert "order" not in {*sessions.columns, *values.columns}
     with pytest.raises(BadInput, match="order"):
         schema.from_dict({**json.loads(json.dumps(record.to_dict())), "order": [1]})

@@ -26,6 +26,7 @@ from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, from_frame, read, to_frame
+from firsttouch.records.tables import split
 from firsttouch.systems.definition import Undescribed
 
 SYSTEM = Undescribed("s")
@@ -717,7 +718,7 @@ class TestTable:
         random.Random(seed).shuffle(records)  # noqa: S311
         at_once = samples_table.of_records(records)
         frames = [to_frame(records[i : i + size]) for i in range(0, len(records), size)]
-        in_parts = samples_table.of_frames(frames)
+        in_parts = samples_table.of_tables(map(split, frames))
         assert (at_once.hosts, at_once.cases) == (in_parts.hosts, in_parts.cases)
         for name in ("value", "time", "valid", "judged", "case", "host", "counts"):
             assert np.array_equal(getattr(at_once, name), getattr(in_parts, name)), name

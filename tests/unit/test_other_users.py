@@ -151,7 +151,8 @@ def hosts(path):
     """Return the hosts whose records are read, and why the others are not."""
     unread = []
     sources = store.find([path], unread.append)
-    read = [host for part in store.batches(sources, ["host"], unread.append) for host in part["host"]]
+    parts = store.tables(sources, unread.append)
+    read = [host for part in parts for host in part.records(["host"])["host"]]
     return sorted(read), [str(u) for u in unread]
 
 

@@ -111,7 +111,7 @@ def test_a_time_in_any_form_of_iso_8601_is_read_in_utc(tmp_path, form):
     else:
         for each in records:
             store.append(tmp_path, [each])
-    frame = pl.concat(store.batches(store.find([tmp_path]), list(schema.columns())))
+    frame = pl.concat(part.records(schema.columns()) for part in store.tables(store.find([tmp_path])))
     # Equal records of one time are one in a store.
     assert {*frame["time"]} == {*map(datetime.datetime.fromisoformat, TIMES.values())}
     moments = [datetime.datetime.fromisoformat(time).timestamp() * 1000 // 1 for time in TIMES.values()]

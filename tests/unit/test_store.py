@@ -82,13 +82,18 @@ def test_the_two_tables_have_sessions_and_values(tmp_path):
         ("n1", '{"bwa": "1", "linux": "6"}', '{"settings": {"pages": "never"}}', 1),
         ("n2", '{"linux": "6"}', "{}", 1),
     ]
-    first = values.filter(pl.col("session").cast(pl.String) == sessions["session"][0])
-    assert first.select("metric", "parameters", "repetition", "value", "samples").rows() == [
-        ("random_latency", "{}", 0, 1.0, None),
-        ("settings", "{}", 0, 1.0, None),
-        ("random_latency", "{}", 1, 2.0, [1.0, 3.0]),
-        ("random_latency", "{}", 2, 1.0, None),
+    latency, configuration = (
+        f'{{"check": "{check}", "metric": "{metric}", "parameters": {{}}, "unit": "1", "better": "neither"}}'
+        for check, metric in (("latency", "random_latency"), ("configuration", "settings"))
+    )
+    first = values.filter(pl.col("session") == sessions["session"][0])
+    assert first.select("case", "value", "samples").rows() == [
+        (latency, 1.0, None),
+        (configuration, 1.0, None),
+        (latency, 2.0, [1.0, 3.0]),
+        (latency, 1.0, None),
     ]
+    assert values["invalid"].to_list() == [None] * 7 + ["no"]
     again = schema.from_frame(all_rows(tmp_path).sort("time"))
     assert lines(again) == lines(records)
 
@@ -101,7 +106,7 @@ def test_sessions_end_with_a_gap_and_are_left_out_by_their_age(tmp_path):
     file = store.append(tmp_path, records)
     assert pl.read_parquet(file)["values"].to_list() == [3, 1]
     sources = store.find([tmp_path])
-    assert [sum(map(len, store.batches(sources, ["host"], since=t))) for t in times] == [4, 4, 4, 1]
+    assert [sum(len(part.values) for part in store.tables(sources, since=t)) for t in times] == [4, 4, 4, 1]
 
 
 def die_after(events):
@@ -175,7 +180,7 @@ def test_what_is_appended_twice_is_stored_once(tmp_path):
     # A session that is appended alone is the same as in the other file.
     store.append(tmp_path, some("n2", 2))
     assert len(list(tmp_path.iterdir())) == 4
-    assert sum(map(len, store.batches(store.find([tmp_path]), ["host"]))) == 6
+    assert sum(len(part.values) for part in store.tables(store.find([tmp_path]))) == 6
 
 
 #: The user id of another writer of a store.
@@ -188,7 +193,7 @@ def forged(folder, file, owner=OTHER):
     new = folder / "sessions-0123456789abcdef.parquet"
     lie = {"host": pl.lit("evil").cast(pl.Categorical)}
     pl.read_parquet(file).with_columns(**lie).write_parquet(new)
-    pl.read_parquet(store.values_of(file)).with_columns(value=7.0, **lie).write_parquet(store.values_of(new))
+    pl.read_parquet(store.values_of(file)).with_columns(value=7.0).write_parquet(store.values_of(new))
     for each in (new, store.values_of(new)):
         os.chown(each, owner, owner)
     return new
@@ -211,8 +216,8 @@ def test_a_name_that_another_user_has_taken_is_not_used(tmp_path):
         os.chown(each, OTHER, OTHER)
     assert store.append(tmp_path, some("n1", 1)) != file
     unread = []
-    rows = [*store.batches(store.find([tmp_path]), ["host"], unread.append)]
-    assert (sum(map(len, rows)), len(unread)) == (3, 1)
+    rows = [len(part.values) for part in store.tables(store.find([tmp_path]), unread.append)]
+    assert (sum(rows), len(unread)) == (3, 1)
 
 
 def test_what_a_killed_writer_has_left_counts_for_nothing(tmp_path):
@@ -230,7 +235,7 @@ def test_lines_and_stores_are_read_together(tmp_path):
     files = store.find([tmp_path])
     assert (len(files.sessions), len(files.lines)) == (1, 1)
     assert sorted(all_rows(tmp_path)["host"].unique()) == ["n1", "n3"]
-    assert sum(len(t) for t in store.batches(files, READ)) == 6
+    assert sum(len(part.values) for part in store.tables(files)) == 6
     with pytest.raises(BadInput, match=r"records\.parquet: "):
         store.find([tmp_path / "st" / "records.parquet"])
 
@@ -249,9 +254,9 @@ def test_all_files_of_records_in_a_folder_are_read_and_no_journals(tmp_path):
     damaged = tmp_path / "a" / "n2.jsonl"
     damaged.write_text("{\n" + damaged.read_text())
     unread = []
-    tables = list(store.batches(files, READ, unread.append))
+    tables = list(store.tables(files, unread.append))
     assert [*map(str, unread)] == [f"{damaged}:1: not JSON: Expecting property name enclosed in double quotes"]
-    assert sorted({host for table in tables for host in table["host"]}) == ["n0", "n1", "n2"]
+    assert sorted({host for table in tables for host in table.sessions["host"]}) == ["n0", "n1", "n2"]
 
 
 def test_links_to_folders_are_followed_and_each_folder_is_read_once(tmp_path):
@@ -281,10 +286,10 @@ def test_what_is_no_table_of_a_store_is_named(tmp_path):
         good = pl.read_parquet(each)
         each.write_bytes(b"PAR1")
         with pytest.raises(BadInput, match=rf"{each.name}: .*table"):
-            list(store.batches(store.find([tmp_path]), READ))
-        good.drop("host").write_parquet(each)
-        with pytest.raises(BadInput, match=rf"{each.name}: .*column host "):
-            list(store.batches(store.find([tmp_path]), READ))
+            list(store.tables(store.find([tmp_path])))
+        good.drop("session").write_parquet(each)
+        with pytest.raises(BadInput, match=rf"{each.name}: .*column session "):
+            list(store.tables(store.find([tmp_path])))
         good.write_parquet(each)
     with pytest.raises(BadInput, match="no such file or folder"):
         store.find([tmp_path / "nowhere"])
@@ -300,18 +305,18 @@ def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused_before_they_are
     size = bomb.stat().st_size
     assert size < rows
     unread = []
-    read = store.batches(store.find([tmp_path]), READ, unread.append)
-    assert sum(map(len, read)) == 3 * others
+    read = store.tables(store.find([tmp_path]), unread.append, columns=READ)
+    assert sum(len(part.values) for part in read) == 3 * others
     (wrong,) = map(str, unread)
     assert wrong == f"{bomb}: {rows} rows in {size} bytes: a store has a byte or more per row"
 
 
-def test_a_condition_leaves_tables_and_lines_out(tmp_path):
+def test_other_hosts_are_not_read(tmp_path):
     for host in range(3):
         store.append(tmp_path, some(f"n{host}", 1, count=4))
-    schema.append(tmp_path / "records.jsonl", [*some("n1", 2, count=2), *some("n2", 2, count=2)])
-    parts = [*store.batches(store.find([tmp_path]), ["host"], where=pl.col("host") == "n1")]
-    assert [host for part in parts for host in part["host"]].count("n1") == sum(map(len, parts)) == 6
+    store.append(tmp_path, [*some("n1", 2, count=2), *some("n2", 2, count=2)])
+    parts = store.tables(store.find([tmp_path]), hosts=["n1"])
+    assert [host for part in parts for host in part.records(["host"])["host"]] == ["n1"] * 6
 
 
 def test_a_store_is_joined_by_appending_it_to_a_new_one(tmp_path, run_here):

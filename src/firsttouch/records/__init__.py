@@ -9,7 +9,7 @@ In: measured values. Out: JSON lines, Parquet tables and stores, read back as re
 - ``samples_table``, ``groups``: the measurements of many hosts as one table
 - ``drift``: the configurations of hosts, and how they differ and change
 - ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)
-- ``store``: two tables in a folder that many hosts append to (``append``, ``find``, ``batches``)
+- ``store``, ``tables``: two tables in a folder that many hosts append to (``append``, ``find``, ``tables``)
 - ``append_log``: files that grow by lines, of which a killed writer may leave the last one torn
 - ``atomic_files``, ``file_lock``: files that appear complete or not at all, and locks
 """

@@ -8,7 +8,6 @@ their texts: a row takes about 25 bytes, and 45 while the table is sorted.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -19,14 +18,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from firsttouch.records.cases import Case, identifiers, in_order, with_distinct_names
+from firsttouch.records.cases import Case, by_key, identifiers, in_order, with_distinct_names
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.groups import Bools, Floats, Ints, group_sums
-from firsttouch.records.schema import BUSY, GAP, Record, states_emulator, to_frame
+from firsttouch.records.schema import BUSY, EMULATOR, GAP, Record, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from firsttouch.records.tables import Tables
     from firsttouch.units import Better
 
 #: The theoretical bandwidth of one bank (GB/s), which follows from the bandwidth of a package.
@@ -41,9 +41,8 @@ PARTS = {
     "model": "$.settings['cpu.model']",
     "product": "$.settings['board.product']",
 }
-#: The columns of a table of records that name a case, and all columns that are read.
-_NAMING = ("system", "check", "metric", "unit", "better", "parameters")
-READ = (*_NAMING, "host", "value", "status", "reason", "software", "time")
+#: The columns of values that are read (:data:`firsttouch.records.tables.VALUES`).
+READ = ("session", "case", "time", "value", "invalid")
 #: Times are below this (ms since 1970: the year 2109), so that host number x _SPAN + time sorts by host and time.
 _SPAN = 1 << 42
 
@@ -94,7 +93,7 @@ class SamplesTable(Struct, frozen=True, dict=True):
     reason: NDArray[np.unsignedinteger]
     sessions_of_rows: NDArray[np.int32]
     busy_pus: Floats | None
-    reasons: Sequence[str]
+    reasons: Mapping[int, str]
 
     @cached_property
     def first_sessions(self) -> Ints:
@@ -220,162 +219,198 @@ _ROWS = ("time", "value", "valid", "judged", "reason", "sessions_of_rows")
 
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
     """Return the table of *records*, of one *system* only if it is given."""
-    return of_frames([to_frame(records)], system)
+    from firsttouch.records.tables import split  # noqa: PLC0415 - loads the table library
+
+    return of_tables([split(to_frame(records))], system)
 
 
-def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> SamplesTable:
-    """Return the table of the records in *frames*, of one *system* only if it is given.
-
-    A frame has the columns :data:`READ` of :func:`firsttouch.records.schema.to_frame`, and is not kept.
-    """
+def of_tables(tables: Iterable[Tables], system: str | None = None) -> SamplesTable:
+    """Return the table of the records in *tables*, of one *system* only if it is given; they are not kept."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    numbers: dict[tuple[str, ...], int] = {}
-    tables: list[tuple[pl.DataFrame, ...]] = []
-    for frame in itertools.chain([to_frame(())], frames):
-        chosen = frame.select(READ) if system is None else frame.select(READ).filter(system=system)
-        tables.append(_parted(chosen.with_columns(pl.col("time").dt.epoch("ms")), numbers))
-    rows, states, spans, configured = (pl.concat(parts) for parts in zip(*tables, strict=True))
-    tables.clear()
-    hosts, host = _numbered(rows["host"])
-    reasons, reason = _numbered(rows["reason"])
-    rows = rows.with_columns(host, reason)
-    cases, columns = _sorted(rows, numbers)
-    sessions = _sessions(_keyed(spans, hosts))
+    from firsttouch.records.tables import split  # noqa: PLC0415 - loads the table library
+
+    # The numbers of the names of cases (a system and a text), and the reasons by their number.
+    names: dict[tuple[str, str], int] = {}
+    reasons = {0: ""}
+    parts = [_part(split(to_frame(())), "", names, reasons)]
+    for each in tables:
+        parts += [_part(of_system, name, names, reasons) for name, of_system in each.by_system(system)]
+    visits = pl.concat([part.visits for part in parts]).with_row_index("visit")
+    others = pl.concat([part.others for part in parts])
+    states, configured = _states(others), _parts(others)
+    hosts = sorted(visits.filter("is_judged")["host"].unique())
+    of_hosts = _keyed(visits, hosts).sort("number", "time", "end")
+    gap = pl.col("time") - pl.col("end").cum_max().shift().over("number")
+    sessions = of_hosts.filter((gap > GAP).fill_null(value=True))["key"].to_numpy()
+    session = np.searchsorted(sessions, of_hosts["key"].to_numpy(), side="right").astype(np.int32)
+    numbers = of_hosts.select("visit", pl.col("number").cast(pl.Int32), session=session)
     settings: dict[str, dict[str, float]] = {}
     latest = states.sort("time", "value").group_by("host", "metric", "bank", maintain_order=True).last()
     smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
     for host_name, metric, value in smallest.iter_rows():
         settings.setdefault(host_name, {})[metric] = value
+    cases, case_of = _cases_of(names)
+    visits = visits.join(numbers, on="visit", how="left", maintain_order="left").fill_null(-1)
+    columns = _sorted(parts, cases, case_of, visits)
+    parts.clear()
     systems = {case.system for case in cases}
     replaced_of = {
         name: _replaced(configured.filter(system=name), hosts, sessions) for name in configured["system"].unique()
     }
-    case_of, host_of = columns.pop("case"), columns.pop("host")
-    keys = _keys(host_of, columns["time"])
-    begins = np.flatnonzero((np.diff(case_of, prepend=-1) != 0) | (np.diff(host_of, prepend=-1) != 0))
-    sessions_of_rows = np.searchsorted(sessions, keys, side="right").astype(np.int32)
     return SamplesTable(
         hosts=hosts,
         cases=cases,
-        case=case_of[begins],
-        host=host_of[begins],
-        counts=np.diff(begins, append=len(case_of)),
         settings=settings,
         replaced=replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
         replaced_of=replaced_of,
-        **{name: columns[name] for name in _ROWS[:-1]},
-        sessions_of_rows=sessions_of_rows,
-        busy_pus=_busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions, keys, sessions_of_rows),
+        **columns,
+        busy_pus=_busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions, columns),
         reasons=reasons,
     )
 
 
-def _parted(frame: pl.DataFrame, numbers: dict[tuple[str, ...], int]) -> tuple[pl.DataFrame, ...]:
-    """Return the repetitions of judged metrics, and the states, spans and parts of hosts.
+class _Part(Struct, frozen=True):
+    """Repetitions of judged metrics, sorted by the number of the name of their case; *ends* has an end for each.
 
-    *numbers* get one for each text that names a case. Whatever follows from few texts is found out once for each.
+    *visit* is a row number in *visits*, the sessions of :class:`Tables`. Several of them make a session of a host
+    if its software differs. *time* begins with the visit. *reason* is 0 for valid rows. *others* explain the speed
+    of hosts.
     """
+
+    ends: Ints
+    visit: NDArray[np.integer]
+    time: NDArray[np.integer]
+    value: Floats
+    reason: NDArray[np.integer]
+    visits: pl.DataFrame
+    others: pl.DataFrame
+
+
+def _part(tables: Tables, system: str, names: dict[tuple[str, str], int], reasons: dict[int, str]) -> _Part:
+    """Return the records of one *system*; *names* and *reasons* get the new ones."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    kind, firsts = _kinds(texts := frame.select(*_NAMING, "software"))
-    namings, judged, explains = np.zeros((3, len(firsts)), dtype=np.int32)
-    for number, (*naming, software) in enumerate(texts[firsts].iter_rows()):
-        _, name, metric, unit, better, _ = naming
+    from firsttouch.records.tables import fields_of  # noqa: PLC0415 - loads the table library
+
+    values = tables.values
+    codes = tables.cases.to_physical().to_numpy()
+    explains, number_of = [], np.zeros(codes.max(initial=0) + 1, dtype=np.int32)
+    for text, code in zip(tables.cases, codes.tolist(), strict=True):
+        name, metric = (fields_of(text)[field] for field in ("check", "metric"))
         check = checks().get(name)
         is_data = check is not None and (metric in check.data or not check.metrics)
-        namings[number] = -1 if is_data else numbers.setdefault(tuple(naming), len(numbers))
-        judged[number] = not states_emulator(software) or counts_if_emulated(name, unit)
-        explains[number] = (is_data and better == "neither") or name in {"topology", "cores", "configuration"}
-    valid = pl.col("status") == "valid"
-    rows = frame.select(
-        *("host", "time", "value"),
-        naming=namings[kind],
-        judged=judged.astype(np.bool_)[kind],
-        valid=valid,
-        reason=pl.when(valid).then(pl.lit("").cast(pl.Categorical)).otherwise("reason"),
+        number_of[code] = -1 if is_data else names.setdefault((system, text), len(names))
+        if (is_data and fields_of(text)["better"] == "neither") or name in {"topology", "cores", "configuration"}:
+            explains.append(text)
+    # Values of a session are next to each other.
+    visit, time = values["session"].to_numpy(), values["time"].dt.epoch("ms").to_numpy()
+    begins = np.flatnonzero(np.append(True, visit[1:] != visit[:-1])[: len(visit)])
+    present, place = np.unique(visit[begins], return_inverse=True)
+    first, last = (np.full(len(present), sign * np.iinfo(np.int64).max) for sign in (1, -1))
+    if len(begins):
+        np.minimum.at(first, place, np.minimum.reduceat(time, begins))
+        np.maximum.at(last, place, np.maximum.reduceat(time, begins))
+    number = number_of[values["case"].to_physical().to_numpy()]
+    lengths = np.diff(begins, append=len(visit))
+    since = time - np.repeat(first[place], lengths)
+    columns = {
+        "visit": np.repeat(place.astype(np.min_scalar_type(len(present))), lengths),
+        "time": since.astype(np.min_scalar_type(-since.max(initial=0))),
+        "value": values["value"].to_numpy(),
+        "reason": np.zeros(len(time), dtype=np.uint8),
+    }
+    if len(invalid := values["invalid"].unique().drop_nulls()):
+        reasons |= zip((invalid.to_physical() + 1).to_list(), invalid, strict=True)
+        columns["reason"] = (values["invalid"].to_physical() + 1).fill_null(0).to_numpy()
+    if not (is_judged := number >= 0).all():
+        number, columns = number[is_judged], {name: column[is_judged] for name, column in columns.items()}
+    has_judged = np.zeros(len(present), dtype=np.bool_)
+    has_judged[columns["visit"]] = True
+    count = len(names)
+    # Small integers are sorted by counting.
+    order = np.argsort(number.astype(np.min_scalar_type(count)), kind="stable")
+    is_emulated = pl.col("software").cast(pl.String).str.contains(EMULATOR, literal=True)
+    visits = tables.sessions[present].select("host", is_emulated=is_emulated)
+    columns_of_others = ("host", "system", "check", "metric", "value", "status", "time", "parameters")
+    others = tables.of_cases(explains).records(columns_of_others)
+    return _Part(
+        np.cumsum(np.bincount(number, minlength=count)),
+        **{name: column[order] for name, column in columns.items()},
+        visits=visits.with_columns(time=first, end=last, is_judged=has_judged),
+        others=others.with_columns(pl.col("time").dt.epoch("ms")),
     )
-    others = frame.filter(explains.astype(np.bool_)[kind])
-    return rows.filter(pl.col("naming") >= 0), _states(others), _spans(frame), _parts(others)
 
 
-def _kinds(texts: pl.DataFrame) -> tuple[NDArray[np.integer], Ints]:
-    """Return a number for each row, the same for equal rows, and the first row of each number."""
-    # There are few different rows: counting the codes of their texts takes less time than hashing.
-    kind: NDArray[np.integer] = np.zeros(len(texts), dtype=np.int64)
-    count = min(len(texts), 1)
-    for column in texts:
-        codes = column.to_physical().to_numpy()
-        if len(codes) and (codes != codes[0]).any():
-            codes = _dense(codes)[0]
-            kind, count = _dense(kind * (int(codes.max()) + 1) + codes)
-    firsts = np.zeros(count, dtype=np.int64)
-    firsts[kind[::-1]] = np.arange(len(kind))[::-1]
-    return kind, firsts
-
-
-def _dense(codes: NDArray[np.integer]) -> tuple[NDArray[np.integer], int]:
-    """Return the numbers of some codes among those that are there, and how many these are."""
-    if codes.max() >= 1 << 22:  # too many to be counted
-        present, numbers = np.unique(codes, return_inverse=True)
-        return numbers, len(present)
-    places = np.cumsum(np.bincount(codes) > 0)
-    return (places - 1)[codes], int(places[-1])
-
-
-def _sorted(rows: pl.DataFrame, numbers: Iterable[tuple[str, ...]]) -> tuple[list[Case], dict[str, NDArray[Any]]]:
-    """Return the cases, and the columns of the rows, sorted by case, host and time; *rows* are used up.
+def _sorted(
+    parts: Sequence[_Part], cases: Sequence[Case], case_of: Sequence[int], visits: pl.DataFrame
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of rows and groups, by case, host and time, with the host and the session of each visit.
 
     A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of two
     that differ only in their validity, the worse one is used, whichever was read first.
     """
-    cases, case_of = _cases_of(numbers)
-    naming = rows.drop_in_place("naming").to_numpy()
-    case = np.array(case_of, dtype=np.min_scalar_type(len(cases)))[naming]
-    host, time = rows["host"].to_numpy(), rows["time"].to_numpy()
-    order = np.argsort(case, kind="stable").astype(np.uint32)
-    is_tied = np.zeros(len(order), dtype=np.bool_)
-    # One case after the other: its rows are in few runs by time already.
-    ends = np.cumsum(np.bincount(case, minlength=1))
-    for of_case, tied in zip(np.split(order, ends[:-1]), np.split(is_tied, ends[:-1]), strict=True):
-        key = _keys(host[of_case], time[of_case])
-        by_key = np.argsort(key, kind="stable")
-        of_case[:] = of_case[by_key]
-        tied[1:] = np.diff(key[by_key]) == 0
-    if len(places := np.flatnonzero(is_tied | np.append(is_tied[1:], False))):
-        among = order[places]
-        identity = [column[among] for column in (naming, rows["value"].to_numpy(), time, host, case)]
-        worse_first = [rows[name].gather(among).to_numpy() for name in ("judged", "valid")]
-        by_all = np.lexsort([*worse_first, *identity])
-        order[places] = among[by_all]
-        is_same = np.all([np.diff(column[by_all].astype(np.float64)) == 0 for column in identity], axis=0)
-        order = np.delete(order, places[1:][is_same])
-    del naming, host, time
-    columns = {name: rows.drop_in_place(name).gather(order).to_numpy() for name in rows.columns}
-    return cases, {**columns, "case": case[order].astype(np.int32)}
+    size = sum(len(part.time) for part in parts)
+    types: dict[str, Any] = {"time": np.int64, "value": np.float64, "sessions_of_rows": np.int32}
+    # Columns of one value take no memory.
+    rows: dict[str, NDArray[Any]] = {
+        "reason": np.broadcast_to(np.uint8(0), size),
+        **dict.fromkeys(("valid", "judged"), np.broadcast_to(np.True_, size)),
+    }
+    columns = (visits[name].to_numpy() for name in ("is_emulated", "time", "number", "session"))
+    emulated, first_of, host_of, session_of = columns
+    if any_invalid := any(part.reason.any() for part in parts):
+        types |= {"reason": np.uint32, "valid": np.bool_}
+    if emulated.any():
+        types["judged"] = np.bool_
+    rows |= {name: np.empty(size, dtype=kind) for name, kind in types.items()}
+    offsets = np.cumsum([0, *(len(part.visits) for part in parts)]).tolist()
+    groups: dict[str, list[Ints]] = {"case": [], "host": [], "counts": []}
+    end = 0
+    for case, numbers in sorted(by_key(range(len(case_of)), case_of.__getitem__).items()):
+        slices = [
+            (part, slice(part.ends[number - 1] if number else 0, part.ends[number]), number, offset)
+            for number in numbers
+            for part, offset in zip(parts, offsets, strict=False)
+            if number < len(part.ends)
+        ]
+        lengths = [at.stop - at.start for _, at, *_ in slices]
+        name, offset = (np.repeat([each[place] for each in slices], lengths) for place in (2, 3))
+        visit, time, value, reason = (
+            np.concatenate([getattr(part, column)[at] for part, at, *_ in slices])
+            for column in ("visit", "time", "value", "reason")
+        )
+        visit = visit + offset
+        of_case = {"time": first_of[visit] + time, "value": value, "sessions_of_rows": session_of[visit]}
+        if any_invalid:
+            of_case |= {"reason": reason, "valid": reason == 0}
+        if emulated.any():
+            of_case["judged"] = ~emulated[visit] | counts_if_emulated(cases[case].check, cases[case].unit)
+        host = host_of[visit]
+        key = _keys(host, of_case["time"])
+        order = np.argsort(key, kind="stable")
+        if not np.diff(key[order]).all():
+            order = _once(key, name, of_case)
+        host = host[order]
+        begin, end = end, end + len(host)
+        for column, values in of_case.items():
+            rows[column][begin:end] = values[order]
+        firsts = np.flatnonzero(np.append(True, host[1:] != host[:-1])[: len(host)])
+        groups["case"].append(np.full(len(firsts), case, dtype=np.int32))
+        groups["host"].append(host[firsts])
+        groups["counts"].append(np.diff(firsts, append=len(host)))
+    rows = {name: column[:end] for name, column in rows.items()}
+    none = np.zeros(0, dtype=np.int32)
+    return {**rows, **{name: np.concatenate([none, *of_cases]) for name, of_cases in groups.items()}}
 
 
-def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
-    """Return the texts of a column in alphabetical order, and the column with their numbers."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    ordered = sorted(texts.unique())
-    return ordered, texts.cast(pl.Enum(ordered)).to_physical().cast(pl.Int32)
-
-
-def _spans(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the hours with records of each host: consecutive ones make sessions."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    frame = frame.select("system", "host", "time", hour=pl.col("time").floordiv(GAP))
-    # Rows of a host are next to each other, and grouping takes longer.
-    is_first = pl.any_horizontal(
-        pl.col(name).ne_missing(pl.col(name).shift()) for name in frame.columns if name != "time"
-    )
-    begins = frame.select(is_first.arg_true()).to_series().to_numpy()
-    times = frame["time"].to_numpy()
-    least, most = (f.reduceat(times, begins) if len(times) else times for f in (np.minimum, np.maximum))
-    return frame[begins].with_columns(time=least, end=most).drop("hour")
+def _once(key: Ints, name: Ints, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
+    """Return the order of the rows of a case by *key*, without the rows that repeat another one."""
+    identity = (name, rows["value"], rows["time"], key)
+    order = np.lexsort((*(rows[column] for column in ("judged", "valid") if column in rows), *identity))
+    is_other = np.any([np.diff(column[order]) != 0 for column in identity], axis=0)
+    once: NDArray[np.intp] = order[np.append(True, is_other)]
+    return once
 
 
 def _states(frame: pl.DataFrame) -> pl.DataFrame:
@@ -439,14 +474,19 @@ def _stated(frame: pl.DataFrame, metric: pl.Expr, value: pl.Expr) -> pl.DataFram
     return states.drop_nulls()
 
 
-def _cases_of(namings: Iterable[tuple[str, ...]]) -> tuple[list[Case], list[int]]:
-    """Return the cases that texts of the naming columns stand for, and the number of the case of each."""
+def _cases_of(names: Iterable[tuple[str, str]]) -> tuple[list[Case], list[int]]:
+    """Return the cases that *names* (a system and a text) stand for, and the number of the case of each."""
+    from firsttouch.records.tables import fields_of  # noqa: PLC0415 - loads the table library
+
     numbers: dict[str, int] = {}
     cases: list[Case] = []
     number_of: list[int] = []
-    for system, check, metric, unit, better, parameters in namings:
-        direction = better_of(check, metric, cast("Better", better))
-        case = Case(system, check, metric, identifiers(check, json.loads(parameters)), unit, direction)
+    for system, text in names:
+        fields = fields_of(text)
+        check, metric = fields["check"], fields["metric"]
+        direction = better_of(check, metric, cast("Better", fields["better"]))
+        parameters = identifiers(check, json.loads(fields["parameters"]))
+        case = Case(system, check, metric, parameters, fields["unit"], direction)
         key = f"{system}\0{case.key}"
         if key not in numbers:
             numbers[key] = len(cases)
@@ -471,14 +511,6 @@ def _keyed(table: pl.DataFrame, hosts: Sequence[str]) -> pl.DataFrame:
     numbered = table.with_columns(number=number).drop_nulls("number")
     key = pl.col("number") * _SPAN + pl.col("time").clip(0, _SPAN - 1)
     return numbered.with_columns(key=key).sort("number", "time", maintain_order=True)
-
-
-def _sessions(spans: pl.DataFrame) -> Ints:
-    """Return the beginnings of all sessions (see :func:`_keys`); a span is from ``time`` to ``end``."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    gap = pl.col("time") - pl.col("end").cum_max().shift().over("number")
-    return spans.sort("number", "time", "end").filter((gap > GAP).fill_null(value=True))["key"].to_numpy()
 
 
 def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) -> dict[str, Replacement]:
@@ -507,10 +539,8 @@ def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) ->
     }
 
 
-def _busy_pus(
-    samples: pl.DataFrame, sessions: Ints, keys: Ints, sessions_of_rows: NDArray[np.integer]
-) -> Floats | None:
-    """Return how many PUs others used at each of *keys*: the last sample of its session, 0 without one.
+def _busy_pus(samples: pl.DataFrame, sessions: Ints, columns: Mapping[str, NDArray[Any]]) -> Floats | None:
+    """Return how many PUs others used at each row: the last sample of its session, 0 without one.
 
     The result is None if no host was ever busy.
     """
@@ -520,7 +550,8 @@ def _busy_pus(
     if samples.is_empty():
         return None
     at = samples["key"].to_numpy()
+    keys = _keys(np.repeat(columns["host"], columns["counts"]), columns["time"])
     last = np.searchsorted(at, keys, side="right") - 1
     place = np.maximum(last, 0)
-    is_known = (last >= 0) & (np.searchsorted(sessions, at, side="right")[place] == sessions_of_rows)
+    is_known = (last >= 0) & (np.searchsorted(sessions, at, side="right")[place] == columns["sessions_of_rows"])
     return np.where(is_known, samples["value"].to_numpy()[place], 0.0)

@@ -44,6 +44,8 @@ NAMES = ("check", "metric", "unit", "host", "system", "partition")
 #: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
 #: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
 GAP = 3_600_000
+#: The text in a row's software that states an emulated host (see :attr:`Record.judged`).
+EMULATOR = '"emulator":'
 #: From this number of PUs on that other programs use, they disturb a measurement.
 BUSY = 0.5
 #: A time as :func:`utc` returns it: such texts sort by time.
@@ -437,11 +439,6 @@ def columns() -> dict[str, pl.DataType]:
 
     types: dict[str, pl.DataType] = dict.fromkeys(_FIELDS, pl.Categorical())
     return {**types, "samples": pl.List(pl.Float64()), "time": pl.Datetime("us", "UTC"), "value": pl.Float64()}
-
-
-def states_emulator(software: str) -> bool:
-    """Return whether the text of a row's software is of an emulated host (see :attr:`Record.judged`)."""
-    return '"emulator":' in software
 
 
 def is_of_aligner() -> pl.Expr:

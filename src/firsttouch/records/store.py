@@ -21,7 +21,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 from pathlib import Path
 from typing import IO
@@ -29,91 +29,23 @@ from typing import IO
 import numpy as np
 import polars as pl
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from firsttouch import paths
 from firsttouch.errors import BadInput
 from firsttouch.records import atomic_files, schema
-from firsttouch.records.schema import GAP, Record, Unread, table_file, to_frame
-
-# ----------------------------------------------------------------------
-# The two tables, and how records are split into them
-
-_TEXT, _TIME = pl.Categorical(), pl.Datetime("us", "UTC")
-#: The columns of the table of sessions; *values* is the number of rows in the other table.
-SESSIONS: dict[str, pl.DataType] = {
-    **dict.fromkeys(("session", "host", "system", "partition"), _TEXT),
-    **dict.fromkeys(("begin", "end"), _TIME),
-    **dict.fromkeys(("software", "configuration"), _TEXT),
-    "values": pl.UInt32(),
-}
-#: The columns of the table of values; *samples* is null if the value is the only one.
-VALUES: dict[str, pl.DataType] = {
-    **dict.fromkeys(("session", "host", "check", "metric", "parameters", "unit", "better"), _TEXT),
-    "time": _TIME,
-    "repetition": pl.UInt32(),
-    "value": pl.Float64(),
-    "samples": pl.List(pl.Float64),
-    **dict.fromkeys(("status", "reason"), _TEXT),
-}
-#: The columns that a session's records share, besides the configuration and the time.
-_SHARED = ("system", "partition", "host", "software")
-_IS_CONFIGURATION = (pl.col("check") == "configuration") & (pl.col("metric") == "settings")
-_NOTHING = pl.lit("{}").cast(_TEXT)
-
-
-def split(records: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the tables of sessions and of values of *records* (:func:`firsttouch.records.schema.columns`).
-
-    A session has the records of one host with the same software and configuration, without a longer gap than
-    :data:`GAP`. The configuration is the host's last one before each record, or else the first one after it. The
-    parameters of its own record are in the session only. Where threads and pages were placed, and the order of the
-    measurements, are left out.
-    """
-    rows = records.drop("placement_asked", "placement_found", "order", strict=False).unique(maintain_order=True)
-    rows = rows.sort("time", maintain_order=True)
-    gap = (pl.col("time").diff() > pl.duration(milliseconds=GAP)).fill_null(value=False)
-    rows = rows.with_columns(visit=gap.cum_sum().over("system", "host"))
-    stated = pl.when(_IS_CONFIGURATION).then("parameters")
-    rows = rows.with_columns(configuration=stated.forward_fill().over("system", "host", "visit"))
-    rows = rows.with_columns(pl.col("configuration").backward_fill().over("system", "host", "visit"))
-    rows = rows.with_columns(pl.col("configuration").fill_null(_NOTHING))
-    key = [*_SHARED, "configuration", "visit"]
-    sessions = rows.group_by(key, maintain_order=True).agg(
-        begin=pl.col("time").first(), end=pl.col("time").last(), values=pl.len()
-    )
-    sessions = sessions.with_row_index("number")
-    rows = rows.join(sessions.select("number", *key), on=key, how="left", maintain_order="left")
-    case = ("number", "check", "metric", "parameters", "unit")
-    rows = rows.with_columns(
-        parameters=pl.when(_IS_CONFIGURATION).then(_NOTHING).otherwise("parameters"),
-        samples=pl.when(pl.col("samples").list.len() > 1).then("samples"),
-        repetition=pl.int_range(pl.len(), dtype=pl.UInt32).over(case),
-    ).sort("number", maintain_order=True)
-    sessions = sessions.with_columns(session=_identities(sessions, rows))
-    named = rows.join(sessions.select("number", "session"), on="number", how="left", maintain_order="left")
-    return _in_columns(sessions, SESSIONS), _in_columns(named, VALUES)
-
-
-def _in_columns(table: pl.DataFrame, types: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    return table.select(pl.col(name).cast(kind) for name, kind in types.items())
-
-
-def _identities(sessions: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-    """Return a text for each session that follows from its content, whatever the order of its records is."""
-    content = [name for name in VALUES if name not in {"session", "host", "repetition"}]
-    texts = (
-        pl.col(content).exclude("samples").cast(pl.String),
-        pl.col("samples").cast(pl.List(pl.String)).list.join(" "),
-    )
-    lines = rows.select("number", line=pl.concat_str(*texts, separator="\0", ignore_nulls=True))
-    of_session = lines.group_by("number", maintain_order=True).agg(pl.col("line").sort())["line"]
-    names = []
-    for session, lines_of_session in zip(sessions.iter_rows(named=True), of_session, strict=True):
-        head = "\0".join(session[name] for name in (*_SHARED, "configuration"))
-        digest = hashlib.sha256("\n".join([head, *lines_of_session]).encode()).hexdigest()
-        names.append(f"{session['begin']:%Y%m%dT%H%M%SZ}-{digest[:16]}")
-    return pl.Series(names, dtype=_TEXT)
-
+from firsttouch.records.schema import Record, Unread, table_file, to_frame
+from firsttouch.records.tables import (
+    LEFT_OUT,
+    SESSIONS,
+    SHARED,
+    TEXT,
+    VALUES,
+    Tables,
+    fields_of,
+    split,
+    wrong_case,
+)
 
 # ----------------------------------------------------------------------
 # The files of a store: how they are written, and which ones of a folder are read
@@ -121,10 +53,8 @@ def _identities(sessions: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
 _SESSIONS, _VALUES = "sessions-", "values-"
 #: The names of the files with sessions.
 NAME = re.compile(rf"{_SESSIONS}[0-9a-f]{{16}}(-[0-9a-f]{{8}})?\.parquet")
-#: The compression level of values: a host must not spend time on it.
-_QUICK = 1
 #: The columns of sessions that reading needs.
-_READ_SESSIONS = ("session", *_SHARED, "end", "configuration", "values")
+_READ_SESSIONS = ("session", *SHARED, "end", "configuration")
 
 
 def values_of(file: Path) -> Path:
@@ -149,21 +79,45 @@ def append(folder: Path, records: Iterable[Record] | pl.DataFrame) -> Path | Non
     folder.mkdir(mode=0o755, exist_ok=True)
     if reason := _Rights(folder).refusal():
         raise BadInput(reason, file=folder)
-    sessions, values = split(table)
-    names = "\n".join(sorted(sessions["session"]))
-    file = folder / f"{_SESSIONS}{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet"
+    sessions, values = files_content(table)
+    names = hashlib.sha256(sessions["session"].sort().to_numpy().tobytes()).hexdigest()
+    file = folder / f"{_SESSIONS}{names[:16]}.parquet"
     owners = {_owner(file), _owner(values_of(file))}
     if owners == {os.geteuid()}:
         return file  # The same sessions were written before.
     if owners - {os.geteuid(), _NOBODY}:  # Another user has taken the name.
         file = file.with_stem(f"{file.stem}-{os.urandom(4).hex()}")
     try:
-        put(values_of(file), lambda out: values.write_parquet(out, compression_level=_QUICK))
+        # Values hardly shrink, and this compression is the fastest to read.
+        put(values_of(file), lambda out: values.write_parquet(out, compression="lz4"))
     except OSError as error:
         # Without its sessions it is ignored, even if it has been written.
         message = error.strerror if error.errno is None else os.strerror(error.errno)
         raise OSError(error.errno, message, str(folder)) from error
     return put(file, sessions.write_parquet)
+
+
+def files_content(records: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the tables of sessions and of values that a store has of *records*.
+
+    The number of a session follows from its content, whatever the order of its records is.
+    """
+    tables = split(records.drop(*LEFT_OUT, strict=False).unique(maintain_order=True))
+    values = tables.values.sort("session", maintain_order=True)
+    texts = (
+        pl.col("case", "time", "value", "invalid").cast(pl.String),
+        pl.col("samples").cast(pl.List(pl.String)).list.join(" "),
+    )
+    lines = values.select("session", line=pl.concat_str(*texts, separator="\0", ignore_nulls=True))
+    lines_of = lines.group_by("session", maintain_order=True).agg(pl.col("line").sort())["line"]
+    heads = tables.sessions.select(pl.concat_str(*SHARED, "configuration", separator="\0")).to_series()
+    contents = ("\n".join([head, *of_session]) for head, of_session in zip(heads, lines_of, strict=True))
+    digests = [hashlib.sha256(content.encode()).digest() for content in contents]
+    numbers = pl.Series("session", [int.from_bytes(d[:8]) for d in digests], dtype=pl.UInt64)
+    return (
+        tables.sessions.with_columns(numbers).select(*SESSIONS),
+        values.with_columns(numbers.gather(values["session"])).select(*VALUES),
+    )
 
 
 def put(file: Path, write: Callable[[IO[bytes]], object]) -> Path:
@@ -276,7 +230,7 @@ class Sources(Struct, frozen=True):
     sessions: Sequence[Path]
     lines: Sequence[Path]
     campaigns: Sequence[Path]
-    piped: Sequence[pl.DataFrame] = ()
+    piped: Sequence[Tables] = ()
 
 
 def refuse(unread: Unread) -> None:
@@ -296,7 +250,7 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     sessions: dict[Path, None] = {}
     lines: dict[Path, None] = {}
     campaigns: dict[Path, None] = {}
-    piped: list[pl.DataFrame] = []
+    piped: list[Tables] = []
     seen: set[tuple[int, int]] = set()
     rights_in: dict[Path, _Rights] = {}
 
@@ -309,7 +263,7 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
         kind = path.stat().st_mode
         if stat.S_ISFIFO(kind):
             good, unread = schema.read_good(path)
-            piped.append(schema.to_frame(good))
+            piped.append(split(schema.to_frame(good)))
             if unread is not None:
                 on_unread(unread)
         elif stat.S_ISREG(kind):
@@ -371,65 +325,57 @@ def _walk(
         yield Path(folder), below, names
 
 
-def batches(
+def tables(
     sources: Sources,
-    columns: Sequence[str],
     on_unread: OnUnread = refuse,
-    where: pl.Expr | None = None,
+    *,
+    hosts: Sequence[str] | None = None,
     since: datetime.datetime | None = None,
-) -> Iterator[pl.DataFrame]:
-    """Yield the records of *sources* as tables of some of their *columns*, of about :data:`ROWS` rows each.
+    columns: Iterable[str] = VALUES,
+) -> Iterator[Tables]:
+    """Yield the records of *sources*, of about :data:`ROWS` rows each.
 
-    Only rows are yielded for which *where* holds, a condition about hosts and checks, and of stores only sessions
-    that end at the time *since* or later. *on_unread* is called for each file that cannot be read or has wrong
-    rows. Its good rows are yielded. The default raises BadInput.
+    Of stores, only the sessions of *hosts* are yielded that end at the time *since* or later, and only some
+    *columns* of their values. *on_unread* is called for each file that cannot be read or has wrong rows. Its good
+    rows are yielded. The default raises BadInput.
     """
-    for frame in itertools.chain(of_lines(sources.lines, on_unread), sources.piped):
-        yield (frame if where is None else frame.filter(where)).select(columns)
-    judge = _Judge()
-    sessions = _sessions(sources.sessions, _READ_SESSIONS, judge, on_unread)
-    read = [name for name in dict.fromkeys((*_CHECKED, *columns)) if name in VALUES]
-    reader = _Reader(VALUES, read, judge, on_unread, where)
-    for files, of_files in _once(sessions, since):
+    yield from of_lines(sources.lines, on_unread)
+    yield from sources.piped
+    sessions = _sessions(sources.sessions, on_unread)
+    wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
+    wanted &= pl.lit(value=True) if since is None else pl.col("end") >= since
+    for files, of_files in _once(sessions, wanted):
+        in_order = of_files.sort("session")
+        numbers = in_order["session"].to_numpy()
+        reader = _Reader(VALUES, list(columns), on_unread, in_order)
         for rows in reader.good([*map(values_of, files)]):
-            joined = _joined(rows, of_files)
-            yield joined.select(_RESTORED.get(name, pl.col(name)) for name in columns)
+            yield Tables(in_order, _placed(rows, numbers))
 
 
-def _joined(rows: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of *sessions* with their columns. Finding each by its code takes less time than hashing."""
-    codes, of_rows = (table["session"].to_physical().to_numpy() for table in (sessions, rows))
-    places = np.full(max(codes.max(initial=0), of_rows.max(initial=0)) + 1, -1)
-    places[codes] = np.arange(len(codes))
-    place = places[of_rows]
-    if not (is_there := place >= 0).all():
-        rows, place = rows.filter(is_there), place[is_there]
-    return rows.hstack(sessions.drop("session")[place])
+def _placed(values: pl.DataFrame, numbers: NDArray[np.uint64]) -> pl.DataFrame:
+    """Return the values of the sessions with these sorted *numbers*, with their places instead."""
+    session = values["session"].to_numpy()
+    # Values of a session are next to each other.
+    begins = np.flatnonzero(np.append(True, session[1:] != session[:-1])[: len(session)])
+    place = np.minimum(np.searchsorted(numbers, session[begins]), len(numbers) - 1)
+    is_there = numbers[place] == session[begins]
+    lengths = np.diff(begins, append=len(session))
+    placed = values.with_columns(session=np.repeat(place.astype(np.uint32), lengths))
+    return placed if is_there.all() else placed.filter(np.repeat(is_there, lengths))
 
 
-#: The columns of values that are read to check them and to join them with their sessions.
-_CHECKED = ("session", "host", "check", "metric", "unit", "value")
-#: How columns of a table of records follow from sessions and values, if they are in neither.
-_RESTORED = {
-    "parameters": pl.when(_IS_CONFIGURATION).then("configuration").otherwise("parameters").alias("parameters"),
-    "samples": pl.coalesce("samples", pl.concat_list("value")),
-    **{name: pl.lit("[]").cast(_TEXT).alias(name) for name in ("placement_asked", "placement_found")},
-    "order": _NOTHING.alias("order"),
-}
-
-
-def of_lines(files: Iterable[Path], on_unread: OnUnread) -> Iterator[pl.DataFrame]:
+def of_lines(files: Iterable[Path], on_unread: OnUnread) -> Iterator[Tables]:
     """Yield the good records of files with JSON lines."""
     for file in files:
         try:
-            yield from map(to_frame, schema.read_parts(file, on_unread))
+            yield from (split(to_frame(part)) for part in schema.read_parts(file, on_unread))
         except OSError as error:
             on_unread(Unread(_cannot(error, file)))
 
 
-def _sessions(files: Sequence[Path], columns: Iterable[str], judge: _Judge, on_unread: OnUnread) -> pl.DataFrame:
+def _sessions(files: Sequence[Path], on_unread: OnUnread) -> pl.DataFrame:
     """Return the sessions in *files*; the column *size* has the number of sessions in the *file*."""
-    reader = _Reader(SESSIONS, [*columns], judge, on_unread, with_file=True)
+    reader = _Reader(SESSIONS, _READ_SESSIONS, on_unread)
     empty = pl.DataFrame(schema={**{name: SESSIONS[name] for name in reader.columns}, "file": pl.String()})
     table = pl.concat([empty, *reader.good(files)])
     owners = pl.DataFrame(
@@ -439,51 +385,40 @@ def _sessions(files: Sequence[Path], columns: Iterable[str], judge: _Judge, on_u
     return table.join(owners, on="file").with_columns(size=pl.len().over("file"))
 
 
-def _once(
-    sessions: pl.DataFrame, since: datetime.datetime | None = None
-) -> Iterator[tuple[list[Path], pl.DataFrame]]:
-    """Yield files to read together, with the sessions to read of them, each session of an owner once.
+def _once(sessions: pl.DataFrame, wanted: pl.Expr) -> Iterator[tuple[list[Path], pl.DataFrame]]:
+    """Yield files to read together, with the *wanted* sessions in them, each session of an owner once.
 
     Records of another user never replace any: sessions that seem to be equal are of two owners, or are equal.
     """
     # A session is read from the file with the most sessions.
     by_size = sessions.sort("size", "file", descending=[True, False])
     first = by_size.unique(["owner", "session"], keep="first", maintain_order=True)
-    first = first.with_columns(is_whole=pl.len().over("file") == pl.col("size"))
-    if since is not None:
-        first = first.filter(pl.col("end") >= since)
+    first = first.with_columns(is_whole=pl.len().over("file") == pl.col("size")).filter(wanted)
     for _, of_owner in first.group_by("owner", maintain_order=True):
         whole = of_owner.filter("is_whole")
         # A file with sessions that are read from another one is read alone.
         for part in (whole, *(part for _, part in of_owner.filter(~pl.col("is_whole")).group_by("file"))):
             if len(part):
-                yield (
-                    sorted(map(Path, part["file"].unique())),
-                    part.drop("host", "file", "owner", "size", "is_whole"),
-                )
+                yield sorted(map(Path, part["file"].unique())), part
 
 
 class _Reader(Struct, frozen=True):
-    """Reads one of the two tables: some of its *columns* of *types*, rows for which *where* holds.
+    """Reads one of the two tables: some of its *columns* of *types*.
 
-    *on_unread* is called for each file that cannot be read or has wrong rows.
+    *on_unread* is called for each file that cannot be read or has wrong rows. *sessions* have the host of each
+    session; without them, the table itself has, and its rows have the column *file*.
     """
 
     types: Mapping[str, pl.DataType]
     columns: Sequence[str]
-    judge: _Judge
     on_unread: OnUnread
-    where: pl.Expr | None = None
-    with_file: bool = False
+    sessions: pl.DataFrame | None = None
 
     def good(self, files: Sequence[Path]) -> Iterator[pl.DataFrame]:
-        """Yield the good rows of *files*, with the column *file* if it is wanted."""
+        """Yield the good rows of *files*."""
         for together in _together(files):
-            if len(together) > 1 and (parts := self._all_good(together)) is not None:
-                yield from parts
-                continue
-            for file in together:
-                yield from self._good_of(file)
+            parts = self._all_good(together) if len(together) > 1 else None
+            yield from itertools.chain.from_iterable(map(self._good_of, together)) if parts is None else parts
 
     def _all_good(self, files: Sequence[Path]) -> list[pl.DataFrame] | None:
         """Return the rows of several files, None if one of them is wrong."""
@@ -491,19 +426,22 @@ class _Reader(Struct, frozen=True):
             parts = [*self.parts(files)]
         except (BadInput, pl.exceptions.PolarsError, OSError):
             return None
-        return parts if all(self.judge.first_fault(part) is None for part in parts) else None
+        return parts if all(_first_fault(part) is None for part in parts) else None
 
     def _good_of(self, file: Path) -> Iterator[pl.DataFrame]:
         """Yield the good rows of one file."""
         bad, reason, hosts = 0, "", set[str | None]()
         try:
             for rows in self.parts([file]):
-                if (wrong := self.judge.first_fault(rows)) is None:
+                if (wrong := _first_fault(rows)) is None:
                     yield rows
                     continue
                 mask, first = wrong
                 bad, reason = bad + int(mask.sum()), reason or first
-                hosts.update(rows.filter(mask)["host"])
+                wrong_rows = rows.filter(mask)
+                if self.sessions is not None:
+                    wrong_rows = wrong_rows.join(self.sessions, on="session", how="left")
+                hosts.update(wrong_rows["host"])
                 yield rows.filter(~mask)
         except BadInput as error:
             self.on_unread(Unread(error))
@@ -523,9 +461,8 @@ class _Reader(Struct, frozen=True):
                 raise BadInput(f"not a table of a store: column {name} is {actual}", file=files[0])
         count = sum(map(_rows_in, files))
         for begin in range(0, count, ROWS):
-            rows = table.slice(begin, ROWS)
-            chosen = rows if self.where is None else rows.filter(self.where)
-            yield chosen.select(*self.columns, *(["file"] if self.with_file else [])).collect()
+            with_file = [] if self.sessions is not None else ["file"]
+            yield table.slice(begin, ROWS).select(*self.columns, *with_file).collect()
 
 
 def _rows_in(file: Path) -> int:
@@ -546,50 +483,46 @@ def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
         yield [file for file, _ in together]
 
 
-class _Judge:
-    """Finds rows of the two tables that :func:`append` does not write. It remembers the texts that are right."""
+#: The columns that may be null.
+_NULLABLE = frozenset(["samples", "invalid"])
 
-    def __init__(self) -> None:
-        self._right: set[tuple[str, str]] = set()
 
-    def first_fault(self, table: pl.DataFrame) -> tuple[pl.Series, str] | None:
-        """Return which rows are wrong, and the defect of the first of these; None if all are right."""
-        wrong = {
-            f"column {name} has no value": pl.col(name).is_null() for name in table.columns if name != "samples"
-        }
-        if "value" in table.columns:
-            amounts = [unit for unit in table["unit"].unique() if unit and schema.never_negative(unit)]
-            wrong |= {
-                "the value is not finite or too large": ~(pl.col("value").abs() <= schema.LARGEST),
-                "the value is negative": pl.col("unit").is_in(amounts) & (pl.col("value") < 0),
-            }
-        if "samples" in table.columns:
-            samples = pl.col("samples")
-            amiss = pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST)
-            wrong["samples hold no number, or one that is not finite or too large"] = (
-                samples.list.len() == 0
-            ) | samples.list.eval(amiss).list.any()
-        for name in {"time", "end"} & {*table.columns}:
-            wrong[f"column {name} is of no year from 1 to 9999"] = ~pl.col(name).is_between(*_YEARS)
-        for name in table.columns:
-            if table.schema[name] == _TEXT and (texts := self._wrong_texts(name, table[name])):
-                wrong[f"{name} {next(iter(texts.values()))}"] = pl.col(name).is_in(list(texts))
-        masks = table.select(mask.fill_null(value=False).alias(reason) for reason, mask in wrong.items())
-        present = [reason for reason in masks.columns if masks[reason].any()]
-        return (reduce(or_, (masks[reason] for reason in present)), present[0]) if present else None
+def _first_fault(table: pl.DataFrame) -> tuple[pl.Series, str] | None:
+    """Return which rows :func:`append` never writes, and the defect of the first of these; None: all are right."""
+    wrong: dict[str, pl.Expr] = {}
+    for name, column in zip(table.columns, table, strict=True):
+        if name not in _NULLABLE and column.null_count():
+            wrong[f"column {name} has no value"] = pl.col(name).is_null()
+        texts = column.drop_nulls().unique() if column.dtype == TEXT else ()
+        if defects := {text: defect for text in texts if (defect := _wrong_text(name, text))}:
+            wrong[f"{name} {next(iter(defects.values()))}"] = pl.col(name).is_in([*defects])
+        if name == "case" and (table["value"].to_numpy() < 0).any():
+            right = (text for text in texts if text not in defects)
+            amounts = [text for text in right if schema.never_negative(fields_of(text)["unit"])]
+            wrong["the value is negative"] = pl.col("case").is_in(amounts) & (pl.col("value") < 0)
+    if "value" in table.columns:
+        wrong["the value is not finite or too large"] = ~(pl.col("value").abs() <= schema.LARGEST)
+    if "samples" in table.columns:
+        samples = pl.col("samples")
+        amiss = pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST)
+        wrong["samples hold no number, or one that is not finite or too large"] = (
+            samples.list.len() == 0
+        ) | samples.list.eval(amiss).list.any()
+    for name in {"time", "end"} & {*table.columns}:
+        wrong[f"column {name} is of no year from 1 to 9999"] = ~pl.col(name).is_between(*_YEARS)
+    masks = table.select(mask.fill_null(value=False).alias(reason) for reason, mask in wrong.items())
+    present = [reason for reason in masks.columns if masks[reason].any()]
+    return (reduce(or_, (masks[reason] for reason in present)), present[0]) if present else None
 
-    def _wrong_texts(self, name: str, column: pl.Series) -> dict[str, str]:
-        """Return the wrong texts in the column of field *name*, and why they are wrong."""
-        wrong = {}
-        field = "parameters" if name == "configuration" else name
-        check = schema.wrong_json if field in schema.JSON_COLUMNS else schema.wrong_value
-        for text in column.drop_nulls().unique():
-            if (name, text) not in self._right:
-                if reason := check(field, text):
-                    wrong[text] = reason
-                else:
-                    self._right.add((name, text))
-        return wrong
+
+@lru_cache(maxsize=1 << 16)
+def _wrong_text(name: str, text: str) -> str:
+    """Return the defect of a *text* in the column *name*, or an empty string."""
+    if name == "case":
+        return wrong_case(text)
+    field = {"configuration": "parameters", "invalid": "reason"}.get(name, name)
+    check = schema.wrong_json if field in schema.JSON_COLUMNS else schema.wrong_value
+    return check(field, text)
 
 
 _YEARS = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC), datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from firsttouch.records.store import Sources
+    from firsttouch.records.tables import Tables
 
 
 #: The most unreadable files in a message.
@@ -85,17 +86,19 @@ class Gathered(Struct, frozen=True, dict=True):
 
     @cached_property
     def _parsed(self) -> Sources:
-        """The sources, with the lines of checks already parsed, because this takes longer than reading tables."""
+        """The sources, with records that are not in tables already parsed, which takes longer than reading."""
         from firsttouch.records.store import of_lines  # noqa: PLC0415 - loads the table library
+        from firsttouch.records.tables import split  # noqa: PLC0415 - see above
 
         parsed = of_lines(self.sources.lines, self._keep_unread)
-        return replace(self.sources, lines=(), piped=[*self.sources.piped, *parsed])
+        measured = [split(schema.to_frame(self._measured))] if self._measured else []
+        return replace(self.sources, lines=(), piped=[*self.sources.piped, *parsed, *measured])
 
     def samples(self, system: str | None = None) -> SamplesTable:
         """Return the samples of all records, or only *system*'s."""
         self.systems.clear()
         self.configured.clear()
-        samples = samples_table.of_frames(self._noted(self.frames(samples_table.READ)), system)
+        samples = samples_table.of_tables(self._noted(self._tables(columns=samples_table.READ)), system)
         self.hosts[:] = samples.hosts
         return samples
 
@@ -107,7 +110,7 @@ class Gathered(Struct, frozen=True, dict=True):
         if aligners:
             wanted &= schema.is_of_aligner()
         columns = tuple(schema.columns())
-        frames = self.frames(columns, wanted)
+        frames = (tables.records(columns) for tables in self._tables(hosts=hosts))
         rows = pl.concat([schema.to_frame(()), *(frame.filter(wanted) for frame in frames)])
         # Lines of checks precede the same records of a store, which lack placements.
         once = rows.unique(
@@ -115,29 +118,29 @@ class Gathered(Struct, frozen=True, dict=True):
         )
         return schema.from_frame(once.sort("time", maintain_order=True))
 
-    def frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
-        """Yield the records that are used."""
-        from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
+    def frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Yield some *columns* of the records that are used."""
+        return (tables.records(columns) for tables in self._tables())
 
-        for frame in batches(self._parsed, columns, self._keep_unread, where, self.since):
-            yield self._counting(frame)
-        if self._measured:
-            yield self._counting(schema.to_frame(self._measured).select(columns))
+    def _tables(self, **options: Any) -> Iterator[Tables]:
+        """Yield the records that are neither too old nor in the future; note the hosts of the latter.
 
-    def _counting(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of *frame* that are neither too old nor in the future; note the hosts of the latter.
-
-        Records in the future would otherwise be the newest session.
+        Records in the future would otherwise be the newest session. The *options* are those of ``store.tables``.
         """
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        is_ahead = pl.col("time") > datetime.datetime.fromtimestamp(self.clock.time() + MOST_SKEW, datetime.UTC)
-        latest = frame.filter(is_ahead).group_by("system", "host").agg(pl.col("time").max().dt.epoch("ms"))
-        for system, host, time in latest.iter_rows():
-            self.dated_ahead[system, host] = max(time, self.dated_ahead.get((system, host), 0))
-        if not self.keeps_future and len(latest):
-            frame = frame.filter(~is_ahead)
-        return frame if self.since is None else frame.filter(pl.col("time") >= self.since)
+        from firsttouch.records.store import tables  # noqa: PLC0415 - loads the table library
+
+        now = datetime.datetime.fromtimestamp(self.clock.time() + MOST_SKEW, datetime.UTC)
+        for each in tables(self._parsed, self._keep_unread, since=self.since, **options):
+            used = each
+            if (each.values["time"] > now).any():
+                ahead = each.filter(pl.col("time") > now).records(("system", "host", "time"))
+                latest = ahead.group_by("system", "host").agg(pl.col("time").max().dt.epoch("ms"))
+                for system, host, time in latest.iter_rows():
+                    self.dated_ahead[system, host] = max(time, self.dated_ahead.get((system, host), 0))
+                used = each if self.keeps_future else each.filter(pl.col("time") <= now)
+            yield used if self.since is None else used.filter(pl.col("time") >= self.since)
 
     def ahead(self, system: str | None = None) -> dict[str, str]:
         """Return a sentence for each host with records of the future, or only for the hosts of *system*."""
@@ -164,12 +167,12 @@ class Gathered(Struct, frozen=True, dict=True):
             for first, second in sorted(pairs)
         ]
 
-    def _noted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Yield *frames*, and note their systems and their configurations."""
-        for frame in frames:
-            self.systems.update(dict(frame["system"].value_counts().iter_rows()))
-            self.configured.append(drift.configured(frame))
-            yield frame
+    def _noted(self, tables: Iterable[Tables]) -> Iterator[Tables]:
+        """Yield *tables*, and note their systems and their configurations."""
+        for each in tables:
+            self.systems.update({name: len(of_system.values) for name, of_system in each.by_system()})
+            self.configured.append(drift.configured(each.of_checks(drift.CHECK).records(drift.READ)))
+            yield each
 
     def configurations(self) -> dict[str, Configuration]:
         """Return the newest configuration of each host, read with the samples if these have been read."""
