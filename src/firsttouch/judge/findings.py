@@ -413,22 +413,23 @@ class Findings(Struct, frozen=True, dict=True):
         """Yield the finding of each group; its reference is None if the group is not judged."""
         samples = self.samples
         groups = groups[~self._quiet[groups]]
-        columns = samples.case, self.by, self.words, self.value
-        lists = (column[groups].tolist() for column in columns)
+        counts, ends = samples.counts[groups], self.n[groups].cumsum()
+        rows = np.repeat(samples.begins[groups] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        used = samples.value[rows][self.counts_now[rows]].tolist()
+        columns = groups, samples.case[groups], self.by[groups], self.words[groups], self.value[groups], ends
         whose = (f"the reference of {self.system.name}", "the fleet", "")  # SYSTEM, FLEET, NONE
-        for group, of_case, by, verdict, value in zip(groups.tolist(), *lists, strict=True):
-            case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(group, group + 1)
-            rows = samples.rows_of(of_group)
-            values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
-            reference, why = self.decider(group), ""
+        begin = 0
+        for group, of_case, by, verdict, value, end in zip(*(c.tolist() for c in columns), strict=True):
+            case, word, values, begin = samples.cases[of_case], ORDER[verdict], tuple(used[begin:end]), end
+            reference, why = None if by == NONE else self.references[of_case][by], ""
             if word == "invalid":
-                values, why = (), _invalid(samples, of_group)
+                values, why = (), _invalid(samples, slice(group, group + 1))
             elif reference is None:
                 why = _NO_REFERENCE
             elif reference.source == FACTS:
                 amounts = [quantity(v, case.unit) for v in (values[-1], reference.value)]
                 why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
-            elif limit := event_limits.limit_of(case):
+            elif self._of_events[of_case] and (limit := event_limits.limit_of(case)):
                 why = event_limits.reason(values, limit)
             yield Finding(case, values, reference, word, why, value if values else None, whose[by])
 

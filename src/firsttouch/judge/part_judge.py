@@ -86,7 +86,7 @@ class Prepared(Struct, frozen=True):
         return adjusted
 
 
-class Judged(Struct, frozen=True):
+class Judged(Struct, frozen=True, dict=True):
     """The answers about one series: a value per host.
 
     *words* are numbers, *question* is the number of the one that decided.
@@ -113,7 +113,7 @@ class Judged(Struct, frozen=True):
         """The loss now."""
         return self.prepared.timeline.level
 
-    @property
+    @cached_property
     def sight(self) -> Floats:
         """The smallest loss that a question would have seen, for each host."""
         return np.minimum(*(answer.sight for answer in self.answers))

@@ -233,9 +233,9 @@ class HostVerdict(Struct, frozen=True, dict=True):
     #: The levels that parts should reach without references and other hosts.
     expected: tuple[Expectation, ...] = ()
 
-    @property
+    @cached_property
     def verdict(self) -> Word:
-        """Return the host's verdict."""
+        """The host's verdict."""
         of_findings = worst([*(f.verdict for f in self.findings), *(part.word for part in self.parts)])
         of_blind: Word = "undecided" if self.blind else of_findings
         return worst([of_findings, of_blind, "suspect" if self.missing else of_findings])
