@@ -259,7 +259,7 @@ class _Judging:
         session = samples.sessions_of_rows[rows]
         since = np.maximum(judged.begin, begins_of)[np.repeat(samples.host[groups], counts)]
         usable = samples.valid[rows] & (samples.value[rows] > 0)
-        now = usable & (np.searchsorted(self._fleet.sessions.number, session) >= since)
+        now = usable & (self._fleet.sessions.place[session] >= since)
         if samples.busy_pus is not None:
             calm = now & ~samples.is_busy(rows)
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0

@@ -57,6 +57,13 @@ class Sessions(Struct, frozen=True, dict=True):
         return len(self.begins)
 
     @cached_property
+    def place(self) -> Ints:
+        """The place of each number of a session among these."""
+        place = np.zeros(int(self.number.max(initial=0)) + 1, dtype=np.int64)
+        place[self.number] = np.arange(len(self.number))
+        return place
+
+    @cached_property
     def interval(self) -> float:
         """The usual time between two sessions of a host (ms), a day at least."""
         gaps = np.diff(self.time)[np.diff(self.host) == 0]
@@ -100,23 +107,24 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
         # Disturbed repetitions are used only if a session has no others.
         calm = np.unique(number[kept & ~busy])
         kept &= ~busy | ~np.isin(number, calm)
-    value, number, busy = value[kept], number[kept], busy[kept]
+    if not kept.all():
+        value, number, busy = value[kept], number[kept], busy[kept]
     if not len(value):
         none = np.zeros(0)
         return CaseLosses(none.astype(np.int64), none, none.astype(np.int64), none.astype(np.bool_), np.nan, 0.0)
     logs = table.cases[case].loss_sign * np.log(value)
-    is_first = np.diff(number, prepend=-1) != 0
-    firsts = np.flatnonzero(is_first)
+    is_repeated = number[1:] == number[:-1]
+    firsts = np.flatnonzero(np.append(True, ~is_repeated))
     counts = np.diff(firsts, append=len(number))
     loss = group_medians(logs, counts)
-    steps = np.abs(np.diff(logs)[~is_first[1:]])
+    steps = np.abs(np.diff(logs)[is_repeated])
     noise = np.nan
     if len(steps):
         # Rounded values repeat, so half of the differences may be 0.
         noise = max(float(np.median(steps)) / NORMAL_MEDIAN, _trimmed_deviation(steps)) / math.sqrt(2)
-    step = decimal_step(value[:_FEW_VALUES]) / float(np.median(value))
-    places = np.searchsorted(sessions.number, number[firsts])
-    return CaseLosses(places, loss, counts, busy[firsts], noise, step)
+    if step := decimal_step(value[:_FEW_VALUES]):
+        step /= float(np.median(value))
+    return CaseLosses(sessions.place[number[firsts]], loss, counts, busy[firsts], noise, step)
 
 
 def _trimmed_deviation(sizes: Floats) -> float:
@@ -258,8 +266,8 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     """Return the noise of a session of all hosts, of each host, and its degrees of freedom; NaN: none repeated."""
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
     host = sessions.host[measured]
-    steps = np.abs(np.diff(loss[measured]))[np.diff(host) == 0]
-    owner = host[1:][np.diff(host) == 0]
+    is_repeated = host[1:] == host[:-1]
+    steps, owner = np.abs(np.diff(loss[measured]))[is_repeated], host[1:][is_repeated]
     if not len(steps):
         return math.nan, np.full(sessions.hosts, np.nan), 0.0
     pooled = max(_trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
@@ -308,7 +316,7 @@ def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
     )
     present = np.flatnonzero(counts)
     result.begin[present] = measured[begins[present]]
-    for size in np.unique(counts[present]).tolist():
+    for size in np.flatnonzero(np.bincount(counts[present])).tolist():
         which = np.flatnonzero(counts == size)
         rows = values[begins[which, None] + np.arange(size)]
         middle = medians(rows)
@@ -319,11 +327,12 @@ def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
         if size <= least:
             continue
         clearest = _clearest(rows, noise[which], freedom, least)[1]
-        changed = np.flatnonzero(clearest <= CHANGE_TAIL)
+        is_changed = clearest <= CHANGE_TAIL
+        changed = np.flatnonzero(is_changed)
         if len(changed):
             places = begins[which[changed], None] + np.arange(size)
             _divide(result, which[changed], rows[changed], measured[places], least, stable)
-        alone = np.setdiff1d(np.arange(len(which)), changed)
+        alone = np.flatnonzero(~is_changed)
         result.last[which[alone]] = rows[alone, -1] if size > stable else np.nan
     return result
 
@@ -358,7 +367,7 @@ def _divided(rows: Floats, noise: Floats, freedom: float, least: int) -> Bools:
         row, begin, first = (column[chance <= CHANGE_TAIL] for column in (row, begin, first))
         begins[row, begin + first] = True
         for start, length in ((begin, first), (begin + first, size - first)):
-            for of_size in np.unique(length).tolist():
+            for of_size in np.flatnonzero(np.bincount(length)).tolist():
                 parts.setdefault(of_size, []).append((row[length == of_size], start[length == of_size]))
     return begins
 
