@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity}
     brief = len(fleet.samples.counts) > MOST_RESULTS
     words = _only(args.explain, words)
-    hosts = [fleet.verdict(host) for host, word in words.items() if not brief or args.explain or word in _DETAILED]
+    detailed = [host for host, word in words.items() if not brief or args.explain or word in _DETAILED]
+    hosts = [fleet.verdict(host, brief=not args.json) for host in detailed]
     explained = explain(fleet, fleet.number[args.explain]) if args.explain in fleet.number else ()
     status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)
     if args.json:

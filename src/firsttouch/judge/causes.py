@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -91,6 +91,8 @@ class Symptoms(Struct, frozen=True, dict=True):
     usual_modules: Mapping[str, str] = {}
     modules: Sequence[Deviation] = ()
     places: Mapping[str, int] = {}
+    #: Returns all metrics that were judged, if *findings* lack those that pass.
+    judged: Callable[[], Iterable[Finding]] | None = None
 
     @functools.cached_property
     def bad(self) -> list[PartFinding]:
@@ -219,7 +221,8 @@ def _counts(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     if not holds:
         return None
     # The metrics of the other NUMA nodes may show which nodes are missing.
-    seen = {node for f in symptoms.findings if f.values for node in f.case.parameters.get("pu_nodes", ())}
+    judged = symptoms.judged() if symptoms.judged else symptoms.findings
+    seen = {node for f in judged if f.values for node in f.case.parameters.get("pu_nodes", ())}
     missing = sorted({*facts.numa_node_numbers} - seen) if len(seen) == count else []
     plural, numbers = len(missing) > 1, ", ".join(map(str, missing))
     which = f"NUMA node{'s' * plural} {numbers} {'are' if plural else 'is'} missing: " if missing else ""

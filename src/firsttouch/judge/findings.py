@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -346,12 +346,14 @@ class Findings(Struct, frozen=True, dict=True):
         number = self.number.get(host)
         return np.empty(0, dtype=np.intp) if number is None else self.samples.groups_of_host(number)
 
-    def verdict(self, host: str) -> HostVerdict:
-        """Return the verdict of one host with its evidence."""
+    def verdict(self, host: str, *, brief: bool = False) -> HostVerdict:
+        """Return the verdict of one host with its evidence; if *brief*, metrics that pass are only counted."""
         groups = self.groups(host)
         settings = self.samples.settings.get(host, {})
-        metrics = list(self._findings(groups))
-        findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
+        measured = groups[~self._quiet[groups]]
+        judged = measured[(self.by[measured] != NONE) | (self.words[measured] != PASS)]
+        shown = judged[self.words[judged] != PASS] if brief else judged
+        findings = tuple(self._findings(shown))
         absent_cases = self.absent_cases(host)
         slow = self.word(host) in {SUSPECT, FAIL}
         usual, modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else ({}, ())
@@ -363,13 +365,14 @@ class Findings(Struct, frozen=True, dict=True):
         sessions = int(self.samples.sessions[groups].max(initial=0))
         parts = self.parts.get(self.number.get(host, -1), ())
         symptoms = Symptoms(
-            findings, parts, settings, self.system.facts, missing, usual, modules, self.fleet.places
+            *(findings, parts, settings, self.system.facts, missing, usual, modules, self.fleet.places),
+            judged=partial(self._findings, judged),
         )
         return HostVerdict(
             host,
             self.system.name,
             findings,
-            len(metrics) - len(findings),
+            len(measured) - len(judged),
             (
                 *self.missing.get(host, ()),
                 *(f"{case.title}: {last_of.get(case.key, _ABSENT)}" for case in absent_cases),
@@ -382,6 +385,7 @@ class Findings(Struct, frozen=True, dict=True):
             sessions=sessions,
             parts=tuple(parts),
             expected=self.expected.get(self.number.get(host, -1), ()),
+            passing=len(judged) - len(shown),
         )
 
     def _replaced(self, host: str, sessions: int) -> str:
@@ -410,9 +414,8 @@ class Findings(Struct, frozen=True, dict=True):
         return [self.samples.cases[number] for number in np.flatnonzero(lacking).tolist()]
 
     def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
-        """Yield the finding of each group; its reference is None if the group is not judged."""
+        """Yield the finding of each group."""
         samples = self.samples
-        groups = groups[~self._quiet[groups]]
         counts, ends = samples.counts[groups], self.n[groups].cumsum()
         rows = np.repeat(samples.begins[groups] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         used = samples.value[rows][self.counts_now[rows]].tolist()

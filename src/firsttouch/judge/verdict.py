@@ -213,6 +213,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
 
     host: str
     system: str
+    #: The metrics that were judged, without those that are only counted (*passing*).
     findings: tuple[Finding, ...]
     #: The number of metrics without a reference.
     unjudged: int
@@ -232,18 +233,20 @@ class HostVerdict(Struct, frozen=True, dict=True):
     parts: tuple[PartFinding, ...] = ()
     #: The levels that parts should reach without references and other hosts.
     expected: tuple[Expectation, ...] = ()
+    passing: int = 0
 
     @cached_property
     def verdict(self) -> Word:
         """The host's verdict."""
-        of_findings = worst([*(f.verdict for f in self.findings), *(part.word for part in self.parts)])
+        words: list[Word] = ["pass"] if self.passing else []
+        of_findings = worst([*words, *(f.verdict for f in self.findings), *(part.word for part in self.parts)])
         of_blind: Word = "undecided" if self.blind else of_findings
         return worst([of_findings, of_blind, "suspect" if self.missing else of_findings])
 
     @property
     def is_judged(self) -> bool:
         """Whether anything but the expected level of its parts was judged."""
-        return bool(self.findings) or any(part.question != EXPECTED for part in self.parts)
+        return bool(self.findings or self.passing) or any(part.question != EXPECTED for part in self.parts)
 
     @cached_property
     def bad_parts(self) -> list[PartFinding]:
@@ -312,12 +315,12 @@ class HostVerdict(Struct, frozen=True, dict=True):
         parts += [f"and {len(self.evidence) - _NAMED} more"] if len(self.evidence) > _NAMED else []
         parts += [NO_CAUSE] if self.cause == NO_CAUSE else []
         # Of a bad part, each metric may pass.
-        passed = sum(f.verdict == "pass" for f in self.findings)
-        if self.findings and (passed < len(self.findings) or not self.bad):
-            parts.append(f"{passed} of {len(self.findings)} judged metrics pass")
-        if self.unjudged and self.findings:
-            total = len(self.findings) + self.unjudged
-            parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
+        passed = self.passing + sum(f.verdict == "pass" for f in self.findings)
+        judged = self.passing + len(self.findings)
+        if judged and (passed < judged or not self.bad):
+            parts.append(f"{passed} of {judged} judged metrics pass")
+        if self.unjudged and judged:
+            parts.append(f"{self.unjudged} of {judged + self.unjudged} measured metrics were not judged")
         return "; ".join([*parts, *filter(None, (self.replaced, self._sight))])
 
     @property
