@@ -166,12 +166,13 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLoss
             continue
         of_host = np.full(sessions.hosts, np.nan)
         of_host[sessions.host[case.session]] = case.loss  # its newest session
-        row[case.session] = case.loss - np.nanmedian(of_host)
-        counts[case.session] += 1
-        repetitions[case.session] += case.count
+        at = case.session if len(case.session) < size else slice(None)
+        row[at] = case.loss - np.nanmedian(of_host)
+        counts[at] += 1
+        repetitions[at] += case.count
         variance = (PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))) ** 2
-        noise[case.session] += variance / case.count
-        disturbed[case.session] |= case.is_disturbed
+        noise[at] += variance / case.count
+        disturbed[at] |= case.is_disturbed
     spread = 0.0
     if len(cases) > 1:
         with np.errstate(all="ignore"):
@@ -211,7 +212,8 @@ def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
     if not len(several):
         return 0.0
     freedom = counts[several] - 1
-    variances = np.nanvar(rows[:, several], axis=0, dtype=np.float64) * counts[several] / freedom
+    of_several = rows if len(several) == rows.shape[1] else rows[:, several]
+    variances = np.nanvar(of_several, axis=0, dtype=np.float64) * counts[several] / freedom
     return math.sqrt(float(np.median(variances / (1 - 2 / (9 * freedom)) ** 3)))
 
 
@@ -344,7 +346,8 @@ def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[
     first = np.arange(least, size - least + 1)
     if not len(first):
         return np.zeros(len(rows), dtype=np.int64), np.ones(len(rows))
-    before, after = sums[:, first - 1] / first, (sums[:, -1:] - sums[:, first - 1]) / (size - first)
+    sums_before = sums[:, least - 1 : size - least]
+    before, after = sums_before / first, (sums[:, -1:] - sums_before) / (size - first)
     distance = np.abs(after - before) / (noise[:, None] * np.sqrt(1 / first + 1 / (size - first)))
     place = np.argmax(distance, axis=1)
     chance = chance_of_change(distance[np.arange(len(rows)), place], np.full(len(rows), freedom), len(first))

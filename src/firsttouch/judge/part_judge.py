@@ -542,15 +542,19 @@ def _explain(judged: Sequence[Judged]) -> None:
 def _judge_alone(fleet: Fleet) -> None:
     """Judge metrics alone, after the losses of their parts are removed."""
     numbers, case_levels = fleet.cases, fleet.case_levels
+    # The common loss of all cases is removed by their plain mean: it has no tails that the others do not have.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        of_all = {
+            s: np.nanmean(case_levels[np.searchsorted(numbers, s.cases)], axis=0)
+            for s in {j.series for j in fleet.series_of.values()}
+        }
     for place, number in enumerate(numbers.tolist()):
         judged = fleet.series_of[number]
         cases = len(judged.series.cases)
         if cases == 1:
             continue
-        # The common loss of all cases is removed by their plain mean: it has no tails that the others do not have.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            shared = np.nanmean(case_levels[np.searchsorted(numbers, judged.series.cases)], axis=0)
+        shared = of_all[judged.series]
         level = case_levels[place] - (shared if cases > 2 else np.where(judged.words >= SUSPECT, shared, 0.0))
         measured = np.flatnonzero(np.isfinite(level))
         if len(measured) < FEWEST_HOSTS:
