@@ -133,7 +133,8 @@ def _trimmed_deviation(sizes: Floats) -> float:
     Of four or more, at least one is left out, so that the only change of a single host does not hide itself.
     """
     left_out = max(len(sizes) // 20, int(len(sizes) > 3))
-    kept = np.sort(sizes)[: max(1, len(sizes) - left_out)]
+    count = max(1, len(sizes) - left_out)
+    kept = np.partition(sizes, count - 1)[:count]
     return float(np.sqrt((kept**2).mean()))
 
 
