@@ -154,7 +154,7 @@ class Fleet(Struct, frozen=True, dict=True):
         single = (judged for judged in self.series if not judged.series.is_together)
         return {number: judged for judged in single for number in judged.series.cases}
 
-    @property
+    @cached_property
     def places(self) -> Mapping[str, int]:
         """How many places each series of single parts has, by its pattern."""
         return Counter(judged.series.pattern for judged in self.series if judged.series.part.place)
