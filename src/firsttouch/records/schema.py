@@ -441,13 +441,6 @@ def columns() -> dict[str, pl.DataType]:
     return {**types, "samples": pl.List(pl.Float64()), "time": pl.Datetime("us", "UTC"), "value": pl.Float64()}
 
 
-def is_of_aligner() -> pl.Expr:
-    """Return whether a row of a table is of a check that runs aligners."""
-    import polars as pl  # noqa: PLC0415 - see columns
-
-    return pl.col("check").is_in(catalogue.of_kind("aligner"))
-
-
 def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     """Return a table with a row per record; nested fields are columns of JSON, ``samples`` is a list of floats."""
     import polars as pl  # noqa: PLC0415 - see columns

@@ -24,7 +24,7 @@ from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import short_name
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.records import drift, perflogs, samples_table, schema
+from firsttouch.records import catalogue, drift, perflogs, samples_table, schema
 from firsttouch.records.drift import Configuration
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record, Unread
@@ -106,12 +106,12 @@ class Gathered(Struct, frozen=True, dict=True):
         """Return all records, or only records of *hosts* or of *aligners*' checks, each once, oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
-        if aligners:
-            wanted &= schema.is_of_aligner()
         columns = tuple(schema.columns())
-        frames = (tables.records(columns) for tables in self._tables(hosts=hosts))
-        rows = pl.concat([schema.to_frame(()), *(frame.filter(wanted) for frame in frames)])
+        wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
+        tables = self._tables(hosts=hosts)
+        if aligners:
+            tables = (each.of_checks(*catalogue.of_kind("aligner")) for each in tables)
+        rows = pl.concat([schema.to_frame(()), *(each.records(columns).filter(wanted) for each in tables)])
         # Lines of checks precede the same records of a store, which lack placements.
         once = rows.unique(
             [name for name in columns if "placement" not in name], keep="first", maintain_order=True
