@@ -17,7 +17,7 @@ from firsttouch.campaign.journal import Entry, now
 from firsttouch.campaign.leases import Holder, Leases
 from firsttouch.errors import BadInput
 from firsttouch.execution import slurm
-from firsttouch.fleet import actions, site_settings, tending
+from firsttouch.fleet import actions, exclusion, site_settings, tending
 from firsttouch.fleet.actions import Actions
 from firsttouch.records.schema import Record
 
@@ -104,6 +104,10 @@ def tended(clock):
     with actions.hold_lock(wait=True, clock=clock) as (journal, lock):
         tending.Round(journal, lock, site_settings.load(), lines.append).tend()
     return lines
+
+
+def listed():
+    return [excluded.host for excluded in exclusion.exclusions(Actions(), site_settings.load()).hosts]
 
 
 def done(host=None):
@@ -199,6 +203,11 @@ def test_a_drain_of_somebody_else_ends_the_hold_and_a_resume_the_drain(fake):
     assert fleet("tend") == 0
     assert fake.reserved == []
     assert "I look at it" in (fake.folder / "nodes" / "n1").read_text()
+    assert listed() == ["n1"]
+    fake.node("n1", "IDLE")
+    assert listed() == ["n1"]
+    assert fleet("tend") == 0
+    assert fake.reserved == ["firsttouch-n1"]
     journal = Actions()
     journal.note("drain", "n2", reason="slow")
     fake.node("n2", "IDLE")

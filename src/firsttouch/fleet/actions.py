@@ -52,7 +52,7 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
 
     *by* is the user and the process, *hand* is true for requests of a person. *reason* and *source*, which is a
     campaign, are the evidence. *job* is the job of a test, *verdict* its result, *measured* the time of its
-    measurement.
+    measurement. *drained* is the reason of somebody else's drain, which ends a hold.
     """
 
     id: str
@@ -68,6 +68,7 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
     job: str = ""
     verdict: str = ""
     measured: float = 0.0
+    drained: str = ""
 
 
 class Test(Struct):
@@ -86,7 +87,8 @@ class QuarantineState(Struct):
 
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
     our drain, until somebody resumes the host. *unfinished* has the intents without an end, by their action.
-    *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
+    *ended* is when the host last returned, which settles earlier verdicts; a release of a drained host does not.
+    *failed* is when a hold was refused (both in seconds since 1970).
     *drained_in_hold* is whether our drain came after the present hold, *system* the system of the last hold.
     """
 
@@ -136,12 +138,13 @@ class QuarantineState(Struct):
                     if test.id == action.id:
                         test.ended, test.verdict, test.reason = True, action.verdict, action.reason
             case "drain":
-                self.drained, self.ended = action, _believed(action.time, now)
-                self.drained_in_hold = self.hold is not None
+                self.drained, self.drained_in_hold = action, self.hold is not None
             case "release" | "returned":
-                self.hold, self.ended = None, _believed(action.time, now)
+                self.hold = None
                 if action.what == "returned":
                     self.drained = None
+                if not (self.drained or action.drained):
+                    self.ended = _believed(action.time, now)
             case "resume":
                 self.drained = None
             case "stuck":

@@ -81,7 +81,7 @@ def unsettled_verdicts(journal: Actions, settings: Hold) -> Iterator[Logged]:
 
 
 def is_settled(journal: Actions, host: str, logged: Logged) -> bool:
-    """Return whether a host is held or drained, or has been since this verdict."""
+    """Return whether a host is held, drained by us, or has returned since this verdict."""
     life = journal.lives.get(host)
     return life is not None and (life.hold is not None or bool(life.drained) or logged.time <= life.ended)
 

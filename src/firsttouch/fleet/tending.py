@@ -132,7 +132,7 @@ class Round:
         if intent.what == "hold":
             self._reserve(life, Cause(intent.reason, intent.source, intent.system), hand=True)
         elif intent.what == "release":
-            self._release(life, intent.reason, hand=True)
+            self._release(life, intent.reason, hand=True, drained=intent.drained)
         elif intent.what == "resume":
             self._resume(life)
 
@@ -160,7 +160,7 @@ class Round:
         if life.drained and life.drained_in_hold:
             self._release(life, "it is drained")
         elif not life.hold.hand and node.is_drained:
-            self._release(life, f"drained by somebody else: {node.reason}")
+            self._release(life, f"drained by somebody else: {node.reason}", drained=node.reason)
         else:
             if life.hold.hand and _is_ours(node) and self._acts_on(life):
                 self._resume(life)
@@ -382,12 +382,14 @@ class Round:
 
         self._do(life, f"is tested in the reservation: {campaign.name}", intent, submitted)
 
-    def _release(self, life: QuarantineState, reason: str, *, hand: bool = False, source: str = "") -> None:
+    def _release(
+        self, life: QuarantineState, reason: str, *, hand: bool = False, source: str = "", drained: str = ""
+    ) -> None:
         if not (hand or self._acts_on(life)):
             self._would(life, f"released: {reason}")
             return
         hand = hand or (life.hold is not None and life.hold.hand)
-        intent = self.journal.begin("release", life.host, hand=hand, reason=reason, source=source)
+        intent = self.journal.begin("release", life.host, hand=hand, reason=reason, source=source, drained=drained)
 
         def released() -> None:
             self._cancel(life)
