@@ -176,6 +176,21 @@ def test_hosts_are_held_and_released_by_hand_and_an_admin_may_take_them_back(fle
     fleet.orderly()
 
 
+def test_a_drain_of_an_admin_ends_a_hold_by_hand_but_not_one_that_began_drained(fleet: Fleet) -> None:
+    site, slurm = fleet.site, fleet.site.slurm
+    slurm.ask("scontrol", "update", "nodename=n3", "state=drain", "reason=alice: fan")
+    assert site.call("fleet", "hold", "n3", "--system", "rated", "--reason", "new fan").returncode == 0
+    fleet.tend()
+    assert fleet.reservations() == {"firsttouch-n3"}
+    slurm.ask("scontrol", "update", "nodename=n3", "state=resume")
+    slurm.ask("scontrol", "update", "nodename=n3", "state=drain", "reason=alice: RMA")
+    assert "n3 is released: drained by somebody else: alice: RMA" in fleet.tend()
+    assert fleet.reservations() == set()
+    assert slurm.node("n3")["Reason"].startswith("alice: RMA")
+    slurm.ask("scontrol", "update", "nodename=n3", "state=resume")
+    fleet.orderly()
+
+
 @pytest.fixture
 def fleet(shimmed: Site, tmp_path: Path) -> Any:
     held = Fleet(shimmed, tmp_path, seed=20)

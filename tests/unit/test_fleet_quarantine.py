@@ -215,6 +215,44 @@ def test_a_drain_of_somebody_else_ends_the_hold_and_a_resume_the_drain(fake):
     assert done("n2")[-1] == ("n2", "returned")
 
 
+def test_a_repaired_host_that_somebody_drains_before_it_passes_stays_listed(fake):
+    fake.verdict("n1")
+    assert fleet("tend") == 0
+    journal = Actions()
+    journal.end(journal.begin("drain", "n1", reason="slow"))
+    fake.node("n1", "IDLE+DRAIN", "firsttouch: slow; hold-n1")
+    assert fleet("tend") == 0
+    assert fleet("hold", "n1", "--system", "local", "--reason", "new DIMM") == 0
+    fake.node("n1", "IDLE+DRAIN", "alice: RMA")
+    assert fleet("tend") == 0
+    assert (fake.reserved, listed()) == ([], ["n1"])
+    fake.node("n1", "IDLE")
+    assert listed() == ["n1"]
+
+
+@pytest.mark.parametrize("before", ["", "alice: fan"])
+def test_a_drain_of_somebody_else_ends_a_hold_by_hand_but_not_one_that_began_drained(fake, before):
+    fake.node("n1", "IDLE+DRAIN" if before else "IDLE", before)
+    assert fleet("hold", "n1", "--system", "local", "--reason", "new DIMM") == 0
+    assert fleet("tend") == 0
+    assert fake.reserved == ["firsttouch-n1"]
+    fake.node("n1", "IDLE+DRAIN", "alice: RMA")
+    assert fleet("tend") == 0
+    assert (fake.reserved, (fake.folder / "cancelled").read_text().split()) == ([], ["1"])
+    assert "alice: RMA" in (fake.folder / "nodes" / "n1").read_text()
+    assert listed() == []
+
+
+def test_a_release_that_was_interrupted_after_a_drain_of_somebody_else_leaves_the_verdict(fake):
+    fake.verdict("n1")
+    assert fleet("hold", "n1") == 0
+    fake.node("n1", "IDLE+DRAIN", "alice: fan")
+    # Slurm has not executed it.
+    Actions().begin("release", "n1", hand=True, reason="drained by somebody else", drained="alice: fan")
+    assert fleet("tend") == 0
+    assert (fake.reserved, listed()) == ([], ["n1"])
+
+
 def test_a_host_that_we_drained_is_resumed_only_in_its_reservation(fake, capsys):
     fake.node("n1", "IDLE+DRAIN", "firsttouch: slow; c-1")
     fake.node("n2", "IDLE+DRAIN", "fan")

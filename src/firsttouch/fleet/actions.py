@@ -52,7 +52,7 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
 
     *by* is the user and the process, *hand* is true for requests of a person. *reason* and *source*, which is a
     campaign, are the evidence. *job* is the job of a test, *verdict* its result, *measured* the time of its
-    measurement. *drained* is the reason of somebody else's drain, which ends a hold.
+    measurement. *drained* is the host's drain reason before a hold, or the reason of a drain that ends it.
     """
 
     id: str

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
@@ -53,11 +53,12 @@ class Forbidden(RunFailed):
 
 
 class Cause(Struct, frozen=True):
-    """Why a host is held: a *reason*, its *source* (a campaign), and the *system* that the host belongs to."""
+    """Why a host is held: a *reason*, its *source* (a campaign), its *system*, and why it is *drained* already."""
 
     reason: str
     source: str = ""
     system: str = paths.LOCAL
+    drained: str = ""
 
 
 class Round:
@@ -130,7 +131,7 @@ class Round:
 
     def _again(self, life: QuarantineState, intent: Action) -> None:
         if intent.what == "hold":
-            self._reserve(life, Cause(intent.reason, intent.source, intent.system), hand=True)
+            self._reserve(life, Cause(intent.reason, intent.source, intent.system, intent.drained), hand=True)
         elif intent.what == "release":
             self._release(life, intent.reason, hand=True, drained=intent.drained)
         elif intent.what == "resume":
@@ -159,10 +160,10 @@ class Round:
         node = slurm.node(life.host)
         if life.drained and life.drained_in_hold:
             self._release(life, "it is drained")
-        elif not life.hold.hand and node.is_drained:
+        elif node.is_drained and node.reason != life.hold.drained:
             self._release(life, f"drained by somebody else: {node.reason}", drained=node.reason)
         else:
-            if life.hold.hand and _is_ours(node) and self._acts_on(life):
+            if _is_ours(node):
                 self._resume(life)
             self._next_step(life, life.hold)
 
@@ -302,7 +303,8 @@ class Round:
         logged = next(iter(verdict_log.read().get(host, [])[-1:]), None)
         chosen = system or (logged.system if logged else paths.LOCAL)
         load(chosen)
-        hold = self._reserve(life, Cause(reason or _BY_HAND, logged.source if logged else "", chosen), hand=True)
+        source, drained = logged.source if logged else "", node.reason if node.is_drained else ""
+        hold = self._reserve(life, Cause(reason or _BY_HAND, source, chosen, drained), hand=True)
         if _is_ours(node):
             self._resume(life)
         elif taken := node.text(node.out_of_service):
@@ -349,8 +351,7 @@ class Round:
         """Hold a host, and return the intent; raises BadInput for an unknown system."""
         host, name = life.host, self.name(life.host)
         load(cause.system)
-        evidence = {"reason": cause.reason, "source": cause.source, "system": cause.system}
-        intent = self.journal.begin("hold", host, hand=hand, **evidence)
+        intent = self.journal.begin("hold", host, hand=hand, **asdict(cause))
         reserve = partial(slurm.reserve, name, host, user(), fds=self.fds)
         self._do(life, f"is held by the reservation {name}: {cause.reason}", intent, reserve)
         self.reservations[name] = slurm.Reservation((host,), active=True)
