@@ -121,6 +121,20 @@ def test_advice_that_another_user_has_written_is_ignored(folder, monkeypatch):
     assert saved.lookup(key, messages.append).scenario == "1x-default"
 
 
+def test_verdicts_that_another_user_logged_are_ignored(folder, capsys):
+    for host in ("n1", "n2"):
+        verdict_log.append(HostVerdict(host, "s", (), unjudged=0, missing=()), 1.0, "c-1", folder)
+    assert list(verdict_log.read(folder)) == ["n1", "n2"]
+    (folder / "n2.jsonl").unlink()
+    assert shell(folder, "sed s/n1/n2/ n1.jsonl > n2.jsonl; ln -s n1.jsonl n3.jsonl").returncode == 0
+    capsys.readouterr()
+    assert [list(verdict_log.read(folder)) for _ in range(2)] == [["n1"]] * 2
+    others = "ignored, because other users wrote them: n2.jsonl, n3.jsonl"
+    assert capsys.readouterr().err == f"firsttouch: {folder}: {others}\n"
+    os.chown(folder, OTHER, OTHER)
+    assert list(verdict_log.read(folder)) == ["n1", "n2"]
+
+
 def test_no_line_is_appended_where_a_link_of_another_user_leads(folder, secret):
     assert shell(folder, "ln -s root/secret n1.jsonl").returncode == 0
     with pytest.raises(OSError, match="a link of another user"):

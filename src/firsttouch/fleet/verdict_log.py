@@ -6,8 +6,8 @@ seconds since 1970. TEXT has no quotes or other characters that a shell interpre
 
 The log, ``log/HOST.jsonl`` in the same folder, has a JSON line for each measurement. One process at a time writes
 a host's file (its own job or the collecting job), which a lock enforces if the file system has locks. Other users
-may have written to the folder, so a line is used only if all values have their types, and if it names the file's
-host.
+may have written to the folder, so only files of root, its owner and this user are read. A line is used only if all
+values have their types, and if it names the file's host.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, first_of
 from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
 from firsttouch.judge.verdict import HostVerdict, Word
@@ -35,6 +36,8 @@ from firsttouch.records import append_log, atomic_files, file_lock
 _LONGEST = 400
 #: How much of the end of a host's log is read (bytes): some thousands of verdicts.
 _MOST_BYTES = 1 << 20
+#: Prints a message once, because a process reads the logs repeatedly.
+_say_once = cache(say)
 #: The fewest verdicts in a row after which a host is listed as staying undecided or suspect.
 FEWEST_OPEN = 4
 
@@ -166,14 +169,20 @@ def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, only: str = "")
 def _ends(of: Path, only: str) -> Iterator[tuple[str, list[bytes]]]:
     """Yield each host with a log in the folder *of*, in order, and the lines at the end of its log."""
     try:
-        entries = sorted(os.scandir(of), key=lambda entry: entry.name)
+        entries, trusted = sorted(os.scandir(of), key=lambda entry: entry.name), paths.deciders(of)
     except FileNotFoundError:
         return
+    ignored = []
     for entry in entries:
         host, _, suffix = entry.name.rpartition(".")
         if suffix == "jsonl" and host == (only or host) and HOST.fullmatch(host) and entry.is_file():
             with contextlib.suppress(OSError):  # of another user
-                yield host, append_log.end_of(Path(entry.path), _MOST_BYTES)
+                if {entry.stat().st_uid, entry.stat(follow_symlinks=False).st_uid} <= trusted:
+                    yield host, append_log.end_of(Path(entry.path), _MOST_BYTES)
+                else:
+                    ignored.append(entry.name)
+    if ignored:
+        _say_once(f"firsttouch: {of}: ignored, because other users wrote them: {first_of(ignored, 3)}")
 
 
 def _logged(lines: Sequence[bytes], host: str, now: float) -> Iterator[Logged]:
