@@ -253,6 +253,14 @@ def test_a_release_that_was_interrupted_after_a_drain_of_somebody_else_leaves_th
     assert (fake.reserved, listed()) == ([], ["n1"])
 
 
+def test_status_fails_if_slurm_does_not_answer(fake, stand_in, run_cli):
+    assert run_cli("fleet", "status").status == 0
+    stand_in("scontrol", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    status = run_cli("fleet", "status")
+    assert (status.status, status.out) == (1, "no host is held\n")
+    assert "the reservations in Slurm are unknown" in status.err
+
+
 def test_a_host_that_we_drained_is_resumed_only_in_its_reservation(fake, capsys):
     fake.node("n1", "IDLE+DRAIN", "firsttouch: slow; c-1")
     fake.node("n2", "IDLE+DRAIN", "fan")

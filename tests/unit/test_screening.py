@@ -14,7 +14,7 @@ from firsttouch.systems.definition import load
 
 @pytest.fixture
 def site(tmp_path, monkeypatch, stand_in):
-    """A site without Slurm; returns a function that logs verdicts: (age in days, verdict)."""
+    """A site whose Slurm does not answer; returns a function that logs verdicts: (age in days, verdict)."""
     monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path))
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
@@ -40,7 +40,7 @@ def site(tmp_path, monkeypatch, stand_in):
     return logged
 
 
-def due(capsys, *argv, status=0):
+def due(capsys, *argv, status=1):
     assert cli.main(["fleet", "due", "--system", "amd-opteron", *argv, "--json"]) == status
     return json.loads(capsys.readouterr().out)
 
@@ -67,10 +67,18 @@ def test_why_hosts_are_due_by_the_log(site, capsys):
     assert [h["host"] for h in plan["hosts"]] == ["new1", "new2", "old", "fresh"]
     plan = due(capsys, "--hosts", "old,new[1-2]", "--count", "1")
     assert ([h["host"] for h in plan["hosts"]], plan["later"]) == (["new1"], 2)
-    assert cli.main(["fleet", "due", "--system", "amd-opteron", "--why"]) == 0
+    assert cli.main(["fleet", "due", "--system", "amd-opteron", "--why"]) == 1
     assert "last verdict 9.0 d ago" in capsys.readouterr().out
-    assert cli.main(["fleet", "due", "--system", "amd-opteron", "--hosts", "new[1-3],just", "--count", "2"]) == 0
+    assert cli.main(["fleet", "due", "--system", "amd-opteron", "--hosts", "new[1-3],just", "--count", "2"]) == 1
     assert capsys.readouterr().out == "new[1-2]\n"
+
+
+def test_without_slurm_the_hosts_of_the_log_are_due(site, capsys, monkeypatch, tmp_path):
+    site("old", (9, "pass"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    plan = due(capsys, status=0)
+    assert plan["hostlist"] == "old"
+    assert "'sinfo' is not on PATH" in plan["note"]
 
 
 def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tmp_path):
@@ -94,7 +102,7 @@ def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tm
     held.begin("hold", "n9", reason="slow")
     held.end(held.begin("hold", "n1", reason="slow"))
     held.end(held.begin("release", "n1"))
-    plan = due(capsys, "--hosts", "n[1-9]")
+    plan = due(capsys, "--hosts", "n[1-9]", status=0)
     assert [h["host"] for h in plan["hosts"]] == ["n1"]
     assert plan["left_out"] == {
         **{"n2": "drain", "n3": "maintenance", "n6": "down and not_responding"},

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections import Counter
@@ -172,7 +173,7 @@ def _print(lines: Sequence[str], new: Sequence[Any], *, as_json: bool) -> None:
 
 
 def show_status(args: argparse.Namespace) -> int:
-    """List held hosts and hosts that we drained; return 1 if a reservation of ours has no entry."""
+    """List held hosts and hosts that we drained; return 1 if a reservation has no entry or Slurm no answer."""
     from firsttouch.execution import slurm  # noqa: PLC0415
     from firsttouch.fleet import actions, exclusion  # noqa: PLC0415
 
@@ -180,11 +181,12 @@ def show_status(args: argparse.Namespace) -> int:
     journal = actions.Actions()
     rows = [_row(life, settings) for life in journal.lives.values() if life.hold or life.drained]
     rows.sort(key=lambda row: row["host"])
-    strange: list[str] = []
+    strange, status = list[str](), 0
     try:
         ours = {n: r for n, r in slurm.reservations().items() if n.startswith(f"{settings.reservation}-")}
     except RunFailed as error:
         say(f"firsttouch: {error}: the reservations in Slurm are unknown")
+        status = error.exit_status
     else:
         held = {f"{settings.reservation}-{row['host']}" for row in rows if row["state"] == "held"}
         begun = {f"{settings.reservation}-{life.host}" for life in journal.lives.values() if life.unfinished}
@@ -204,7 +206,7 @@ def show_status(args: argparse.Namespace) -> int:
         print(one_line(line), file=sys.stderr if args.json else sys.stdout)
     for name in strange:
         say(f"firsttouch: the reservation {name} is not in {journal.file}: `scontrol delete reservation={name}`")
-    return 1 if strange else 0
+    return 1 if strange else status
 
 
 def _row(life: Any, settings: site_settings.Hold) -> dict[str, Any]:
@@ -251,7 +253,7 @@ def note_replacement(args: argparse.Namespace) -> int:
 
 
 def print_due(args: argparse.Namespace) -> int:
-    """Print the hosts that are due; return 0."""
+    """Print the hosts that are due; return 1 if Slurm does not answer, but 0 on a host without Slurm."""
     from firsttouch.fleet import screening  # noqa: PLC0415 - imports numpy and others
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
@@ -271,7 +273,7 @@ def print_due(args: argparse.Namespace) -> int:
         print(hostlist)
         if due.note:
             say(f"firsttouch: {due.note}")
-    return 0
+    return 1 if due.note and shutil.which("sinfo") else 0
 
 
 def _print_table(due: Due) -> None:
