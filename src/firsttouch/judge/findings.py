@@ -437,7 +437,7 @@ class Findings(Struct, frozen=True, dict=True):
             elif reference.source == FACTS:
                 amounts = [quantity(v, case.unit) for v in (values[-1], reference.value)]
                 why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
-            elif self._of_events[of_case] and (limit := event_limits.limit_of(case)):
+            elif self.of_events[of_case] and (limit := event_limits.limit_of(case)):
                 why = event_limits.reason(values, limit)
             yield Finding(case, values, reference, word, why, value if values else None, whose[by])
 
