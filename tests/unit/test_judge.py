@@ -27,7 +27,7 @@ from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, from_frame, read, to_frame
 from firsttouch.records.tables import split
-from firsttouch.systems.definition import Undescribed
+from firsttouch.systems.definition import Undescribed, available
 
 SYSTEM = Undescribed("s")
 KERNELS = {"copy": 40.0, "scale": 39.0, "add": 43.0, "triad": 44.0}
@@ -636,7 +636,7 @@ class TestReplaced:
         file = tmp_path / "replaced.jsonl"
         arguments = ("fleet", "replaced", "n0", "--records", file, "--reason", "new board", "--system")
         assert run_cli(*arguments, "no-such-system").status == 2
-        done = run_cli(*arguments, "amd-rome")
+        done = run_cli(*arguments, available()["amd-rome"])
         assert (done.status, "n0 does not fit `hostnames` of the system amd-rome" in done.err) == (0, True)
         (written,) = read(file)
         assert (written.host, written.system, written.metric) == ("n0", "amd-rome", "replaced")

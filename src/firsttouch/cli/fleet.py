@@ -236,17 +236,18 @@ def note_replacement(args: argparse.Namespace) -> int:
     from firsttouch.records.schema import Record, append  # noqa: PLC0415
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
-    if strangers := load(args.system).strangers([args.host]):
+    system = load(args.system)
+    if strangers := system.strangers([args.host]):
         say(f"firsttouch: {strangers}")
     record = Record(
         *("configuration", REPLACED, "1", "neither", (1.0,)),
         parameters={"reason": args.reason},
         host=args.host,
-        system=args.system,
+        system=system.name,
     )
     append(args.records, [record])
     if args.json:
-        options.print_json({"host": args.host, "system": args.system, "time": record.time, "reason": args.reason})
+        options.print_json({"host": args.host, "system": system.name, "time": record.time, "reason": args.reason})
     else:
         print(one_line(f"{args.host}: sessions before {record.time} are no longer used"))
     return 0
