@@ -444,8 +444,27 @@ def test_a_loss_beside_other_processes_is_not_measured(strict):
     earlier = [r for day in range(1, 21) for r in session("n1", day, 150)]
     slow = session("n1", 25, 120)
     busy = replace(record("topology", "busy_pus", "1", 2 * BUSY, "neither"), time=slow[0].time)
-    document, status = CheckJudge(load("amd-milan"), strict=strict, past=earlier).verdict([busy, *slow])
+    judge = CheckJudge(load("amd-milan"), strict=strict, past=earlier)
+    document, status = judge.verdict([busy, *slow])
     assert (document["verdict"], status) == ("invalid", 3)
+    assert [bool(judge.undecided([busy, *slow * rounds])) for rounds in (3, 4)] == [True, False]
+
+
+SIBLINGS = [(f"n{n}", 20) for n in range(2, 8)]
+
+
+@pytest.mark.parametrize(
+    ("past", "repetitions"), [([("n1", day) for day in range(1, 9)], 3), (SIBLINGS, 3), (SIBLINGS, 1)]
+)
+@pytest.mark.parametrize("rate", [90, 150])
+def test_a_check_repeats_what_its_past_leaves_undecided(past, repetitions, rate):
+    """Repetitions of earlier sessions are not repetitions of now."""
+    earlier = [r for host, day in past for r in session(host, day, 150)[:repetitions]]
+    judge, now = CheckJudge(load("amd-milan"), strict=False, past=earlier), session("n1", 25, rate)
+    count = 1
+    while count < len(now) and judge.undecided(now[:count]):
+        count += 1
+    assert (judge.verdict(now[:count])[0]["verdict"] == "fail", count > 1) == (rate == 90, rate == 90)
 
 
 @pytest.mark.parametrize("repetitions", [3, 12])

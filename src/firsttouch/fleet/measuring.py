@@ -8,6 +8,8 @@ Campaigns and the check of a host do not judge: the command line gives them a :c
 from __future__ import annotations
 
 import itertools
+import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,6 @@ from firsttouch.campaign.results import missing_results
 from firsttouch.campaign.state import State
 from firsttouch.errors import SUSPECT, CannotHere
 from firsttouch.fleet import verdict_log
-from firsttouch.judge import judging
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.event_limits import is_exact
 from firsttouch.judge.findings import Findings
@@ -118,11 +119,7 @@ class CheckJudge(Struct, frozen=True):
 
     def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
         """Return the verdict as JSON, and its exit status."""
-        keys = {Case.from_record(record).key for record in records}
-        past = [record for record in self.past if Case.from_record(record).key in keys]
-        table = samples_table.of_records([*past, *records])
-        findings = judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
-        verdict = findings.verdict(records[0].host)
+        verdict = self._judged(records).verdict(records[0].host)
         document = verdict.to_dict()
         if verdict.verdict == "invalid":  # only a fail proves something against the host
             is_suspect = any(finding.verdict == "suspect" for finding in verdict.findings)
@@ -132,7 +129,17 @@ class CheckJudge(Struct, frozen=True):
 
     def undecided(self, records: Sequence[Record]) -> Collection[str]:
         """Return the keys of the cases that another repetition may decide."""
-        return judging.undecided(records, self.system)
+        counts = Counter(Case.from_record(record).key for record in records)
+        # Earlier repetitions are not counted: they do not show what the host does now.
+        keys = undecided_cases(self._judged(records), records[0].host, sys.maxsize)
+        return [key for key in keys if counts[key] < MOST_REPETITIONS]
+
+    def _judged(self, records: Sequence[Record]) -> Findings:
+        """Return the findings by *records* and, of the same cases, *past*."""
+        keys = {Case.from_record(record).key for record in records}
+        past = [record for record in self.past if Case.from_record(record).key in keys]
+        table = samples_table.of_records([*past, *records])
+        return judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
 
 
 def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:

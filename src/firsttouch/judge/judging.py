@@ -301,10 +301,9 @@ class _Judging:
         words[is_bad] = word[is_bad]
         disturbed = judged.is_disturbed[host] & ((judged.words[host] > PASS) | (alone > PASS))
         words[disturbed] = INVALID
-        if self._is_fleet:
-            open_ = ((judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen)[host]
-            open_ |= (alone == UNDECIDED) | (alone == SUSPECT)
-            self._findings.wanted[groups] = open_ & helps[host] | (words == INVALID)
+        open_ = ((judged.words == UNDECIDED) | (judged.words == SUSPECT) | (unseen & self._is_fleet))[host]
+        open_ |= (alone == UNDECIDED) | (alone == SUSPECT)
+        self._findings.wanted[groups] = open_ & helps[host] | ((words == INVALID) & self._is_fleet)
 
     # ------------------------------------------------------------------
     # Promised levels
