@@ -275,6 +275,15 @@ def test_a_past_that_cannot_be_read_is_named_before_anything_is_measured(firstto
     assert f"{past}:2:" in done.stderr
 
 
+def test_a_wrong_answer_of_the_past_fails_the_host(firsttouch, tmp_path, probe):
+    past = tmp_path / "past.jsonl"
+    wrong = schema.Record("correctness", "wrong_answers", "1", "lower", (2.0,), {"pu": 0}, system="checked")
+    schema.append(past, [wrong])
+    system = ("--system", system_file(tmp_path))
+    done = firsttouch("check", "--share-host", *system, "--against", past, **probe("exit 3"))
+    assert (done.returncode, f"verdict {wrong.host} fail: wrong answers" in done.stdout) == (1, True)
+
+
 @pytest.mark.skipif(len(topology.load().allowed_pus) < 2, reason="there is one PU")
 def test_the_mask_of_the_caller_is_not_the_hosts(tmp_path, probe):
     small = probe(SMALL)

@@ -451,6 +451,7 @@ def test_a_loss_beside_other_processes_is_not_measured(strict):
 
 
 SIBLINGS = [(f"n{n}", 20) for n in range(2, 8)]
+NEW_BOARD = replace(record("configuration", "replaced", "1", 1, "neither"), time="2026-01-10T00:00:00+00:00")
 
 
 @pytest.mark.parametrize(
@@ -465,6 +466,27 @@ def test_a_check_repeats_what_its_past_leaves_undecided(past, repetitions, rate)
     while count < len(now) and judge.undecided(now[:count]):
         count += 1
     assert (judge.verdict(now[:count])[0]["verdict"] == "fail", count > 1) == (rate == 90, rate == 90)
+
+
+def test_a_wrong_answer_of_the_past_fails_a_check():
+    answers = record("correctness", "wrong_answers", "1", 0, "lower", work="integer")
+    wrong = replace(answers, samples=(2.0,), parameters={"work": "integer", "pu": 3, "bits": "0x1"})
+    now = replace(answers, time="2026-01-25T00:00:00+00:00")
+    judge = CheckJudge(load("amd-milan"), strict=False, past=[wrong])
+    document, status = judge.verdict([now])
+    assert (document["verdict"], status) == ("fail", 1)
+    assert "wrong answers" in document["reason"]
+    of_another = CheckJudge(load("amd-milan"), strict=False, past=[replace(wrong, host="n2")])
+    assert of_another.verdict([now])[1] == 0
+
+
+def test_sessions_before_a_replacement_do_not_judge_a_check():
+    earlier = [r for day in range(1, 9) for r in session("n1", day, 150)]
+    words = [
+        CheckJudge(load("amd-milan"), strict=False, past=past).verdict(session("n1", 25, 90))[0]["verdict"]
+        for past in (earlier, [*earlier, NEW_BOARD])
+    ]
+    assert words == ["fail", "undecided"]
 
 
 @pytest.mark.parametrize("repetitions", [3, 12])

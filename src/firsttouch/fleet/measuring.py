@@ -27,7 +27,7 @@ from firsttouch.judge.judging import judged, undecided, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
 from firsttouch.records import drift, samples_table
 from firsttouch.records.cases import Case
-from firsttouch.records.catalogue import is_exceeded
+from firsttouch.records.catalogue import is_exceeded, limit_of
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.units import number, text_range
@@ -135,11 +135,21 @@ class CheckJudge(Struct, frozen=True):
         return [key for key in keys if counts[key] < MOST_REPETITIONS]
 
     def _judged(self, records: Sequence[Record]) -> Findings:
-        """Return the findings by *records* and, of the same cases, *past*."""
-        keys = {Case.from_record(record).key for record in records}
-        past = [record for record in self.past if Case.from_record(record).key in keys]
-        table = samples_table.of_records([*past, *records])
-        return judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(records))
+        """Return the findings by *records* and *past*.
+
+        Of the past, the cases of *records*, all configurations, and the host's counts of events are used.
+        """
+        host, keys = records[0].host, {Case.from_record(record).key for record in records}
+        past = [
+            record
+            for record in self.past
+            if record.check == drift.CHECK
+            or (record.host == host and limit_of(record.check, record.metric))
+            or Case.from_record(record).key in keys
+        ]
+        together = [*past, *records]
+        table = samples_table.of_records(together)
+        return judged(table, self.system, fleet=bool(past), configurations=lambda: drift.latest(together))
 
 
 def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:
