@@ -489,6 +489,16 @@ def test_sessions_before_a_replacement_do_not_judge_a_check():
     assert words == ["fail", "undecided"]
 
 
+@pytest.mark.parametrize(
+    ("past", "is_advised"),
+    [([], True), (session("n1", 25, 150), True), (session("n1", 1, 150), False), ([NEW_BOARD], False)],
+)
+def test_a_slice_is_advised_to_compare_with_its_past_unless_it_is(past, is_advised):
+    now = [ONE_CORE_LESS, *session("n1", 25, 150)]
+    document, _ = CheckJudge(load("amd-milan"), strict=False, past=past).verdict(now)
+    assert ("check --against" in str(document["expected"])) == is_advised
+
+
 @pytest.mark.parametrize("repetitions", [3, 12])
 def test_a_comparison_of_one_host_states_what_it_would_have_seen(repetitions):
     def changed(seed, change):

@@ -229,6 +229,8 @@ class HostParts:
                 is_calm = not samples.is_busy(rows).all()
                 measured.append(Measured(samples.cases[samples.case[group]], float(values[group]), is_calm))
         states = samples.settings.get(samples.hosts[host], {})
+        is_first = samples.sessions[samples.groups_of_host(host)].max(initial=0) < 2
+        self._advice = _AGAINST if is_first and samples.hosts[host] not in samples.replaced else ""
         self._facts, self._settings, self._theory = facts, settings, states.get(BANK_BANDWIDTH)
         places = [(part_of(m.case), m) for m in measured]
         #: The values of each bank and of each link, by their numbers.
@@ -309,7 +311,7 @@ class HostParts:
             return Expectation(part, "bandwidth", "unknown", basis, reaches, unit="GB/s", needs=needs)
 
         if self._is_slice:
-            return unknown(SLICE, _AGAINST)
+            return unknown(SLICE, self._advice)
         if math.isnan(reaches):
             return unknown("not measured", _NO_RATE)
         memory = self._processor.family.memory if self._processor else None
