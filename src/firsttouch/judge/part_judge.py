@@ -274,17 +274,17 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     It is the median of the hosts. If they changed by different amounts, in one step, or by little, it is 0.0.
     """
     is_measured = np.isfinite(loss) & sessions.current
-    week = np.rint((sessions.time - sessions.time.min(initial=0)) / sessions.interval).astype(np.int64)
-    since = np.full((sessions.hosts, int(week.max(initial=0)) + 1), np.nan, dtype=np.float32)
-    since[sessions.host[is_measured], week[is_measured]] = loss[is_measured]
+    weeks, column = np.unique(np.rint(sessions.time / sessions.interval), return_inverse=True)
+    since = np.full((sessions.hosts, len(weeks)), np.nan, dtype=np.float32)
+    since[sessions.host[is_measured], column[is_measured]] = loss[is_measured]
     since -= _newest(loss, is_measured, sessions, math.nan)[:, None]
-    known = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
-    middle = levels.middles(since[:, known])
-    spread = levels.middles(np.abs(since[:, known] - middle)) / NORMAL_MEDIAN
+    measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
+    middle = levels.middles(since[:, measured])
+    spread = levels.middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
     is_slow = np.abs(np.diff(middle)).max(initial=0.0) <= LEAST_LOSS < np.abs(middle).max(initial=0.0)
     if not is_slow or spread.max() > LEAST_LOSS:
         return np.zeros(len(loss))
-    trend: Floats = np.interp(week, known, middle)
+    trend: Floats = np.interp(weeks, weeks[measured], middle)[column]
     return trend
 
 
