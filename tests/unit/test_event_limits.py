@@ -3,7 +3,8 @@
 
 from msgspec.structs import replace
 
-from firsttouch.judge.judging import judge, judged, undecided, undecided_cases
+from firsttouch.fleet.measuring import undecided_by_references as undecided
+from firsttouch.judge.judging import judge, judged, undecided_cases
 from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed

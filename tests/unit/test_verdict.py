@@ -13,8 +13,10 @@ from msgspec import structs
 from firsttouch.cli.validate import undecided_note
 from firsttouch.documents import parse_yaml
 from firsttouch.fleet import verdict_log
-from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import HostVerdict, status, worst
+from firsttouch.fleet.measuring import status
+from firsttouch.fleet.measuring import undecided_by_references as undecided
+from firsttouch.judge.judging import judge
+from firsttouch.judge.verdict import HostVerdict, worst
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition

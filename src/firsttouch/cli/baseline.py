@@ -13,7 +13,7 @@ from firsttouch import documents, paths
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import fold, unfold
-from firsttouch.judge import baseline, processor_shares
+from firsttouch.judge import baseline
 from firsttouch.judge.constants import DOUBTFUL_LOSS, FEWEST_HOSTS
 from firsttouch.records import atomic_files
 from firsttouch.records.samples_table import SamplesTable
@@ -100,7 +100,7 @@ def _learn_processor(args: argparse.Namespace) -> int:
     given.refuse_unread()
     table = table if args.hosts is None else _of_hosts(table, args.hosts)
     fleets = table.by_system().values()
-    learned, left_out = processor_shares.learnt(fleets, given.configurations(), loss=args.loss)
+    learned, left_out = baseline.learnt_processor(fleets, given.configurations(), loss=args.loss)
     name = re.sub(r"[^a-z0-9]+", "-", learned.family.description.lower()).strip("-")
     out = args.output or str(paths.config() / "processors" / f"{name}.toml")
     text = processors.to_toml(learned.family)

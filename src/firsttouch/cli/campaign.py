@@ -28,12 +28,12 @@ from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import colour_verdicts, say, tabular
 from firsttouch.fleet import drain
 from firsttouch.fleet.measuring import JobJudge, cost_text
+from firsttouch.fleet.measuring import status as verdict_status
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import fold, unfold
 from firsttouch.judge.constants import MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.judge.verdict import status as verdict_status
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
 

@@ -14,10 +14,10 @@ from firsttouch.cli import options
 from firsttouch.errors import SUSPECT, BadInput, first_of, one_line
 from firsttouch.execution.progress import colour_verdicts, tabular
 from firsttouch.fleet import drain
+from firsttouch.fleet.measuring import status as status_of
 from firsttouch.host.host_lists import fold
 from firsttouch.judge.judging import explain
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, worst
-from firsttouch.judge.verdict import status as status_of
 from firsttouch.records.cases import by_key
 from firsttouch.report import inputs
 from firsttouch.statistics import as_fraction

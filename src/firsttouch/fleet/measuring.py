@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ from firsttouch.fleet import verdict_log
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS
 from firsttouch.judge.event_limits import is_exact
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.judging import judged, undecided, undecided_cases
-from firsttouch.judge.verdict import ORDER, HostVerdict, status, worst_first
+from firsttouch.judge.judging import judged, undecided_cases
+from firsttouch.judge.verdict import ORDER, HostVerdict, Word, worst, worst_first
 from firsttouch.records import drift, samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import is_exceeded, limit_of
 from firsttouch.records.schema import Record
-from firsttouch.systems.definition import System
+from firsttouch.systems.definition import System, Undescribed
 from firsttouch.units import number, text_range
 
 #: How many other hosts also repeat a case that is undecided on a host, to show the level of good hosts.
@@ -37,6 +37,8 @@ SIBLINGS = 8
 #: The most undecided cases in the last line of a job.
 _NAMED = 3
 _Records = Mapping[str, Sequence[Record]]
+#: Verdict -> exit status of a command and of a job.
+STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
 
 
 class JobJudge:
@@ -63,12 +65,14 @@ class JobJudge:
 
         The most suspicious come first.
         """
-        by_references = [*undecided(records.get(host, ()), self.system, self.most)]
+        by_references = [*undecided_by_references(records.get(host, ()), self.system, self.most)]
         others = [other for other in present if other != host]
         if not others:
             return by_references, False
         if sum(map(bool, records.values())) < FEWEST_HOSTS:
-            return by_references, any(undecided(records.get(o, ()), self.system, self.most) for o in others)
+            return by_references, any(
+                undecided_by_references(records.get(o, ()), self.system, self.most) for o in others
+            )
         fleet = self._judged(records)
         planned = plan(fleet, [each for each in present if each in fleet.number], self.most)
         return [*planned.pop(host, ()), *by_references], any(planned.values())
@@ -232,3 +236,18 @@ def cost_text(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> st
     others = [f"{count - len(named)} more"] if count > len(named) else []
     why = [limit] if limit else []
     return "; ".join([times, *why, f"still undecided: {'; '.join([*named, *others])}"])
+
+
+def undecided_by_references(
+    host_records: Iterable[Record], system: System | Undescribed, most: int = MOST_REPETITIONS
+) -> dict[str, int]:
+    """Return the :func:`undecided_cases` of one host by its references alone."""
+    verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
+    cases = (undecided_cases(verdicts, host, most) for host in verdicts.samples.hosts)
+    return next(cases, {})
+
+
+def status(words: Iterable[Word], *, strict: bool = False) -> int:
+    """Return the exit status of the worst of some verdicts; with *strict*, undecided is a failure too."""
+    word = worst(words)
+    return STATUS["suspect"] if strict and word == "undecided" else STATUS[word]

@@ -7,11 +7,10 @@ In: measurements of hosts and the references of a system. Out: the verdict of ea
 - ``questions``, ``part_judge``: parts compared with siblings and with themselves; updates and groups of hosts
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
 - ``equal_parts``: equal parts of one host compared with each other
-- ``processor_shares``: the shares that reads reach on a processor, learnt from hosts
 - ``event_limits``: counts of events
 - ``findings``: the result, a row per host and metric that pages and exports read
 - ``causes``: the causes of bad verdicts by causes.toml
 - ``verdict``: findings and verdicts of hosts
-- ``history``, ``comparison``, ``baseline``: changes of parts, two campaigns, and references learnt from a fleet
+- ``history``, ``comparison``, ``baseline``: changes of parts, two campaigns, and what is learnt from a fleet
 - ``constants``: every constant with its source
 """

@@ -16,10 +16,8 @@ from firsttouch import documents
 from firsttouch.documents import FileTable
 from firsttouch.errors import first_of
 from firsttouch.host.host_lists import natural
-from firsttouch.host.memory_modules import channel_of, without_channel
 from firsttouch.judge.verdict import Finding, PartFinding
-from firsttouch.records.cases import by_key
-from firsttouch.records.drift import ABSENT, Deviation
+from firsttouch.records.drift import ABSENT, Deviation, absent_modules, different_modules
 from firsttouch.records.parts import part_of
 from firsttouch.records.samples_table import loss_state
 from firsttouch.statistics import as_fraction
@@ -267,34 +265,5 @@ def _modules(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     ]
     if not deviations or not is_slow:
         return None
-    text = _absent if rule.modules == "absent" else _different
+    text = absent_modules if rule.modules == "absent" else different_modules
     return {"modules": text(deviations, symptoms.usual_modules)}
-
-
-def _absent(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
-    """Return which slots are empty; as a number of channels if all names of channels are known."""
-    channels = by_key(usual, lambda slot: channel_of(usual[slot]))
-    silent = [slots for slots in channels.values() if {d.slot for d in deviations}.issuperset(slots)]
-    what = f"{len(deviations)} of {len(usual)} modules"
-    if silent and "" not in channels:
-        what = f"{len(silent)} of {len(channels)} channels"
-    are = "are" if len(deviations) > 1 else "is"
-    return (
-        f"{what}: {_slots(deviations)} {are} empty here, filled on {min(d.siblings for d in deviations)} siblings"
-    )
-
-
-def _different(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
-    """Return which slots have modules that differ from the siblings' in the same slots."""
-    by_module = by_key(deviations, lambda d: (without_channel(d.value), without_channel(d.golden)))
-    siblings = f"on {min(d.siblings for d in deviations)} siblings"
-    return "; ".join(
-        f"{f'all {len(usual)} modules' if len(of_module) == len(usual) > 1 else _slots(of_module)}: "
-        f"{value} here, {usual_text} {siblings}"
-        for (value, usual_text), of_module in by_module.items()
-    )
-
-
-def _slots(deviations: Sequence[Deviation]) -> str:
-    names = sorted((" ".join(d.slot.split()) for d in deviations), key=natural)
-    return f"slot{'s' * (len(names) > 1)} {first_of(names, _NAMED)}"

@@ -129,7 +129,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         places = [of_side.get(key) for of_side in numbers]
         case = next(t[0].cases[n] for t, n in zip(tables, places, strict=True) if n is not None)
         sides = [_side(*t, n) for t, n in zip(tables, places, strict=True)]
-        if limit := event_limits.limit_of(case):
+        if limit := case.limit:
             sides = _with_zeros(case, limit.most, sides, after, tables[1][2])
         had, has = (np.isfinite(side.level) for side in sides)
         if not (had & has).any():
@@ -177,7 +177,7 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | 
     if event_limits.is_exact(samples.cases[number]):
         values, counts, which = samples.good(number)
         # A single wrong answer decides, whatever the number of right ones.
-        is_counted = event_limits.limit_of(samples.cases[number]) is not None
+        is_counted = samples.cases[number].limit is not None
         ends = np.cumsum(counts)
         level[which] = np.maximum.reduceat(values, ends - counts) if is_counted else values[ends - 1]
         return _Side(level[hosts], np.ones(len(hosts)), is_busy[hosts])
@@ -225,7 +225,7 @@ def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Metric
     """Return the change of a case that is read or counted: a single host decides."""
     both = np.flatnonzero(np.isfinite(sides[0].level) & np.isfinite(sides[1].level))
     before, after = (side.level[both] for side in sides)
-    limit = event_limits.limit_of(case)
+    limit = case.limit
     # A change from 0 is relative to the value after it (1: up).
     base = np.where(before == 0, np.abs(after), before)
     sizes = np.divide(after - before, base, out=np.zeros_like(base), where=base != 0)

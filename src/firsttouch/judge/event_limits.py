@@ -9,31 +9,24 @@ session of their check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.host.cpusets import parse_list
 from firsttouch.judge.verdict import ORDER
-from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import Limit
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.samples_table import SamplesTable
-from firsttouch.systems.references import Reference
 
 _HOUR = 3.6e6  # ms
 
 
-def limit_of(case: Case) -> Limit | None:
-    """Return the limit of a case's metric, None if it has none."""
-    return catalogue.limit_of(case.check, case.metric)
-
-
 def is_exact(case: Case) -> bool:
     """Return whether values of a case are read or counted, so that one value is enough."""
-    return case.exact or limit_of(case) is not None
+    return case.exact or case.limit is not None
 
 
 class EventLimits:
@@ -44,7 +37,7 @@ class EventLimits:
         #: By the number of the case: host, session and time of each row.
         self._columns: dict[int, tuple[NDArray[np.int32], Ints, Ints]] = {}
         for number, case in enumerate(samples.cases):
-            if limit_of(case):
+            if case.limit:
                 groups = samples.groups(number)
                 host = np.repeat(samples.host[groups], samples.counts[groups])
                 self._columns[number] = host, samples.session(groups), samples.time[samples.rows_of(groups)]
@@ -94,7 +87,7 @@ class EventLimits:
 
 def _part(case: Case) -> tuple[str, object] | None:
     """Return the part that must be measured again to clear a case; None: any measurement with a limit."""
-    limit = limit_of(case)
+    limit = case.limit
     return (f"{case.check} {case.metric}", case.parameters.get(limit.by)) if limit and limit.by else None
 
 
@@ -110,13 +103,3 @@ def would_count(case: Case, other: Case) -> bool:
         return False
     differ = {name for name, value in case.parameters.items() if other.parameters.get(name, value) != value}
     return differ <= {"pu", "bits", "measured_pus"} and _has_measured(case, other)
-
-
-def reference(case: Case, limit: Limit) -> Reference:
-    """Return the *limit* of a case as a reference."""
-    return Reference(case.check, case.metric, case.parameters, limit.most, None, 0.0, case.unit, "metrics.toml", 0)
-
-
-def reason(values: Sequence[float], limit: Limit) -> str:
-    """Return how many events there were, and how many may be: ``3 while it was measured, at most 0``."""
-    return f"{sum(values):g} while it was measured, at most {limit.most:g}{' per hour' if limit.per_hour else ''}"

@@ -20,9 +20,8 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import natural
-from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS
+from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS, UPDATED_HOSTS
 from firsttouch.judge.levels import DAY
 from firsttouch.judge.verdict import (
     ORDER,
@@ -54,10 +53,6 @@ _MISSED = 3
 _ABSENT, _OVERDUE = "other hosts were judged by it", "last measured on {}, other hosts still are"
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
-#: The fewest hosts with a similar loss; fewer may be a coincidence.
-FEWEST_ALIKE = 3
-#: A loss is similar to the median of its metric if it differs by less than this part of it.
-_SIMILAR = 0.5
 
 
 class CommonLoss(Struct, frozen=True):
@@ -217,7 +212,7 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def of_events(self) -> Bools:
         """Which cases count events."""
-        return np.array([event_limits.limit_of(case) is not None for case in self.samples.cases], np.bool_)
+        return np.array([case.limit is not None for case in self.samples.cases], np.bool_)
 
     @cached_property
     def _quiet(self) -> Bools:
@@ -437,15 +432,16 @@ class Findings(Struct, frozen=True, dict=True):
             elif reference.source == FACTS:
                 amounts = [quantity(v, case.unit) for v in (values[-1], reference.value)]
                 why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
-            elif self.of_events[of_case] and (limit := event_limits.limit_of(case)):
-                why = event_limits.reason(values, limit)
+            elif self.of_events[of_case] and (limit := case.limit):
+                most = f"{limit.most:g}{' per hour' if limit.per_hour else ''}"
+                why = f"{sum(values):g} while it was measured, at most {most}"
             yield Finding(case, values, reference, word, why, value if values else None, whose[by])
 
 
 def _invalid(samples: SamplesTable, group: slice) -> str:
     """Return why no repetition of a group's newest session is used."""
     rows = samples.rows_of(group)
-    if limit := event_limits.limit_of(samples.cases[samples.case[group.start]]):
+    if limit := samples.cases[samples.case[group.start]].limit:
         exceeding = np.flatnonzero(~samples.valid[rows] & (samples.value[rows] > limit.most))
         row = rows.start + int(exceeding[-1])
         return f"{samples.value[row]:g}, in a record that is invalid: {samples.reason_of(row)}"
@@ -467,16 +463,16 @@ def _common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) 
     cases = table.case[groups]
     having = np.bincount(table.case, minlength=len(table.cases))
     losing = np.bincount(cases, minlength=len(table.cases))
-    common = (losing >= FEWEST_ALIKE) & (2 * losing > having)
+    common = (losing >= UPDATED_HOSTS) & (2 * losing > having)
     medians = np.zeros(len(table.cases))
     for case in np.flatnonzero(common):
         medians[case] = np.median(losses[cases == case])
-    is_similar = common[cases] & (np.abs(losses - medians[cases]) <= _SIMILAR * medians[cases])
+    is_similar = common[cases] & (np.abs(losses - medians[cases]) <= medians[cases] / 2)
     numbers = table.host[groups]
     total = np.bincount(numbers, minlength=len(table.hosts))
     similar = np.bincount(numbers[is_similar], minlength=len(table.hosts))
     chosen = np.flatnonzero((similar > 0) & (2 * similar >= total))
-    if len(chosen) < FEWEST_ALIKE or 2 * len(chosen) <= hosts:
+    if len(chosen) < UPDATED_HOSTS or 2 * len(chosen) <= hosts:
         return None
     shared = is_similar & np.isin(numbers, chosen)
     return CommonLoss(

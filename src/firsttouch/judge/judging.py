@@ -173,14 +173,15 @@ class _Judging:
         """Judge values that are counted or read, of which one is sufficient."""
         events = event_limits.EventLimits(self._samples)
         for number, case in enumerate(self._samples.cases):
-            if limit := event_limits.limit_of(case):
+            if limit := case.limit:
                 groups = self._samples.groups(number)
                 words, now = events.judge(number, limit)
                 self._findings.words[groups] = words
                 # A count of zero is not a proof: only an exceeded limit sets *by*.
                 self._findings.by[groups][words > PASS] = SYSTEM
                 self._findings.counts_now[self._samples.rows_of(groups)] = now
-                self._findings.references[number] = event_limits.reference(case, limit), None
+                stated = case.check, case.metric, case.parameters, limit.most, None, 0.0, case.unit
+                self._findings.references[number] = Reference(*stated, "metrics.toml", 0), None
             elif case.exact:
                 self._exact(number)
 
@@ -508,15 +509,6 @@ def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple
     low = none if minimum is None else values < minimum
     high = none if maximum is None else values > maximum
     return {"higher": (low, high), "lower": (high, low)}.get(better, (low | high, none))
-
-
-def undecided(
-    host_records: Iterable[Record], system: System | Undescribed, most: int = MOST_REPETITIONS
-) -> dict[str, int]:
-    """Return the :func:`undecided_cases` of one host by its references alone."""
-    verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
-    cases = (undecided_cases(verdicts, host, most) for host in verdicts.samples.hosts)
-    return next(cases, {})
 
 
 def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:

@@ -35,7 +35,7 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
 from firsttouch.judge.questions import Answer, TwoGroups, Update
-from firsttouch.records.groups import Bools, Floats, Ints
+from firsttouch.records.groups import Bools, Floats, Ints, middles
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.statistics import as_logarithm
@@ -279,8 +279,8 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     since[sessions.host[is_measured], column[is_measured]] = loss[is_measured]
     since -= _newest(loss, is_measured, sessions, math.nan)[:, None]
     measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
-    middle = levels.middles(since[:, measured])
-    spread = levels.middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
+    middle = middles(since[:, measured])
+    spread = middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
     is_slow = np.abs(np.diff(middle)).max(initial=0.0) <= LEAST_LOSS < np.abs(middle).max(initial=0.0)
     if not is_slow or spread.max() > LEAST_LOSS:
         return np.zeros(len(loss))

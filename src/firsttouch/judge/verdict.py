@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from firsttouch.documents import attributes
-from firsttouch.errors import SUSPECT, first_of
+from firsttouch.errors import first_of
 from firsttouch.host.host_lists import named
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
 from firsttouch.records.cases import Case, by_key
@@ -24,8 +24,6 @@ Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
 #: From good to bad. Undecided: the measurements do not decide yet. Suspect: beyond the spread of good hosts, but
 #: short of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
-#: Verdict -> exit status of a command and of a job.
-STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
 #: The text instead of a cause if no rule matches a fail.
 NO_CAUSE = "no known signature"
 #: What a low part is compared with.
@@ -45,12 +43,6 @@ _NOTHING = (
 def worst(words: Iterable[Word]) -> Word:
     """Return the worst of some verdicts; undecided without any, as nothing was judged."""
     return max(words, key=ORDER.index, default="undecided")
-
-
-def status(words: Iterable[Word], *, strict: bool = False) -> int:
-    """Return the exit status of the worst of some verdicts; with *strict*, undecided is a failure too."""
-    word = worst(words)
-    return STATUS["suspect"] if strict and word == "undecided" else STATUS[word]
 
 
 class PartFinding(Struct, frozen=True):

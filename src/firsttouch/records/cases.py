@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from firsttouch.records.catalogue import better_of, catalogue, checks
+from firsttouch.records.catalogue import Limit, better_of, catalogue, checks, limit_of
 from firsttouch.units import Better, format_bytes
 
 if TYPE_CHECKING:
@@ -90,6 +90,11 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
     def exact(self) -> bool:
         """Whether values are read from the host and not measured: a single value is enough."""
         return self.check in checks() and checks()[self.check].kind == "read"
+
+    @property
+    def limit(self) -> Limit | None:
+        """The limit of a metric that counts events, None for others."""
+        return limit_of(self.check, self.metric)
 
     @cached_property
     def name(self) -> str:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from firsttouch.errors import first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.host.host_lists import natural
+from firsttouch.host.memory_modules import channel_of, without_channel
 from firsttouch.records.cases import by_key
 from firsttouch.records.schema import GAP, Record, to_frame
 
@@ -34,6 +35,8 @@ READ = ("check", "metric", "status", "system", "host", "time", "parameters")
 ABSENT = "absent"
 #: The most memory modules and settings in a text, and the most hosts of an update that are searched for them.
 _NAMED, _LOOKED_AT = 3, 200
+#: The most slots in the text of a cause.
+_NAMED_SLOTS = 16
 #: The least share of each group of a divided fleet that a setting must distinguish.
 _TELLS = 0.8
 #: Parameters of the kernel's command line that differ on every host, or repeat the kernel's release.
@@ -275,3 +278,32 @@ def dividing_settings(
             text = f"{name}: {bad} on {with_bad} of {of_worse} of the worse hosts, "
             dividing.append((-share, name, f"{text}{good} on {with_good} of {of_better} of the better ones"))
     return [text for *_, text in sorted(dividing)]
+
+
+def absent_modules(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
+    """Return which slots are empty; as a number of channels if all names of channels are known."""
+    channels = by_key(usual, lambda slot: channel_of(usual[slot]))
+    silent = [slots for slots in channels.values() if {d.slot for d in deviations}.issuperset(slots)]
+    what = f"{len(deviations)} of {len(usual)} modules"
+    if silent and "" not in channels:
+        what = f"{len(silent)} of {len(channels)} channels"
+    are = "are" if len(deviations) > 1 else "is"
+    return (
+        f"{what}: {_slots(deviations)} {are} empty here, filled on {min(d.siblings for d in deviations)} siblings"
+    )
+
+
+def different_modules(deviations: Sequence[Deviation], usual: Mapping[str, str]) -> str:
+    """Return which slots have modules that differ from the siblings' in the same slots."""
+    by_module = by_key(deviations, lambda d: (without_channel(d.value), without_channel(d.golden)))
+    siblings = f"on {min(d.siblings for d in deviations)} siblings"
+    return "; ".join(
+        f"{f'all {len(usual)} modules' if len(of_module) == len(usual) > 1 else _slots(of_module)}: "
+        f"{value} here, {usual_text} {siblings}"
+        for (value, usual_text), of_module in by_module.items()
+    )
+
+
+def _slots(deviations: Sequence[Deviation]) -> str:
+    names = sorted((" ".join(d.slot.split()) for d in deviations), key=natural)
+    return f"slot{'s' * (len(names) > 1)} {first_of(names, _NAMED_SLOTS)}"
