@@ -179,6 +179,10 @@ class Trials:
         """Return the fraction of a first trial."""
         return trials.LEAST
 
+    def lack(self) -> tuple[str, int]:
+        """Lack nothing: the published runs are long enough for trials."""
+        return "", 0
+
     def make(self, number: int, fraction: float) -> Trial:
         """Return a trial."""
         noise = math.exp(self._noise * self._random[number].standard_normal() - self._noise**2 / 2)

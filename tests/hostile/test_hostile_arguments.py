@@ -74,7 +74,7 @@ CASES = [
         )
     ),
     Case("report: onto a file", [*REPORT, "notes.txt"], 2, "not a folder", INPUT),
-    Case("report: onto its records", [*REPORT, "r.jsonl"], 2, "an input too", INPUT),
+    Case("report: onto its records", [*REPORT, "r.jsonl"], 2, "would overwrite the input", INPUT),
     Case("report: onto a folder with more", [*REPORT, "full"], 2, "not an earlier report", INPUT),
     Case("report: onto the working folder", [*REPORT, "."], 2, "holds an input", INPUT),
     Case("report: onto a device", [*REPORT, "/dev/null"], 2, "not a folder", INPUT),

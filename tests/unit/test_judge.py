@@ -197,6 +197,16 @@ class TestSiblings:
         notes = f"{hosts} of {hosts} hosts are low in memory of bank 1, bandwidth"
         assert [note.partition(":")[0] for note in findings.notes()] == [notes] * (hosts > 3)
 
+    @pytest.mark.parametrize("metric", ["copy_bandwidth", "random_latency"])
+    def test_a_value_that_no_sibling_comes_near_is_suspect(self, metric):
+        far = 100.0 if metric == "copy_bandwidth" else 1e-6
+        records = [
+            replace(r, samples=(r.value * far,)) if (r.host, r.metric) == ("n0", metric) else r
+            for r in Model().records()
+        ]
+        of_hosts = verdicts(records)
+        assert (of_hosts.pop("n0").verdict, words(of_hosts)) == ("suspect", {"pass"})
+
     @pytest.mark.parametrize("digits", [2, 3])
     def test_rounded_values(self, digits):
         of_hosts = verdicts(Model(12, digits=digits, noise=0.001).records())

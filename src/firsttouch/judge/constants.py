@@ -19,6 +19,8 @@ LEAST_OWN_LOSS: Final = 0.04
 DOUBTFUL_LOSS: Final = 0.05
 #: A pass needs a sight of this loss for each part: one missing channel of five. A system's file may state another.
 PASS_SIGHT: Final = 0.2
+#: A metric that is this number of times better than its siblings was measured wrongly.
+IMPOSSIBLE: Final = 4.0
 #: The fewest hosts that are compared with each other.
 FEWEST_HOSTS: Final = 4
 #: The fewest sessions of a stable period, and of a bad one after it, because one bad session may be a disturbance.

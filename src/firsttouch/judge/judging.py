@@ -22,6 +22,7 @@ from firsttouch.judge import equal_parts, event_limits, history
 from firsttouch.judge.constants import (
     FAIL_TAIL,
     FEWEST_HOSTS,
+    IMPOSSIBLE,
     LEAST_LOSS,
     MOST_REPETITIONS,
     MOST_WITHOUT_NOISE,
@@ -297,7 +298,8 @@ class _Judging:
             shows = ~(fleet.case_levels[place, host] < 0.5 * loss)
             unseen = np.isfinite(judged.level) & ~(judged.sight <= self._sight)
             part = np.where((judged.question[host] == SIBLINGS) & shows, judged.words[host], PASS)
-        word = np.maximum(part, alone)
+        is_impossible = fleet.case_levels[place, host] < -math.log(IMPOSSIBLE)
+        word = np.maximum(np.maximum(part, alone), np.where(is_impossible, SUSPECT, PASS))
         is_bad = (word > PASS) & (words != INVALID)
         words[is_bad] = word[is_bad]
         disturbed = judged.is_disturbed[host] & ((judged.words[host] > PASS) | (alone > PASS))

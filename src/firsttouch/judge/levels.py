@@ -32,8 +32,7 @@ from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.statistics import chance_of_change, decimal_step
 
-#: A day (ms).
-DAY = 86_400_000
+DAY = 86_400_000  # ms
 #: How many values show whether they are rounded.
 _FEW_VALUES = 4096
 
