@@ -67,7 +67,7 @@ _PROMISED = "what was promised"
 #: the rest of the verdict.
 MOST_EXPECTED = 64
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
-_WITH_OTHERS = "with {count} hosts in the newest session, an update or a fault: the next session decides"
+_WITH_OTHERS = "with other hosts at the time: an update, or a fault that they share"
 
 
 def judge(
@@ -425,10 +425,9 @@ class _Judging:
                 limit = float(judged.prepared.sudden[host]) if word == FAIL else limit
                 note = _AWAITING if word == SUSPECT else ""
             elif number == OWN and word == UNDECIDED:
-                loss, limit = float(judged.prepared.timeline.last[host] - judged.level[host]), math.inf
-                note = _WITH_OTHERS.format(
-                    count=len(judged.prepared.latest.hosts) if judged.prepared.latest else 0
-                )
+                change = judged.prepared.timeline.last[host] - judged.level[host]
+                loss, limit = float(np.fmax(change, judged.prepared.changes[host])), math.inf
+                note = _WITH_OTHERS
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
             elif word < FAIL and loss > limit:

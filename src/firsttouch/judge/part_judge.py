@@ -396,10 +396,11 @@ def _judge(  # noqa: PLR0917
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
     words[awaiting] = np.where((np.isfinite(prepared.sudden) & (repetitions > 1))[awaiting], FAIL, SUSPECT)
-    if (latest := prepared.latest) and latest.change > DOUBTFUL_LOSS:
-        # A few hosts may be the first ones of an update, or have a fault.
-        is_few = len(latest.hosts) <= MOST_BAD * np.count_nonzero(np.isfinite(timeline.level))
-        doubtful = latest.hosts[(words == PASS)[latest.hosts] & prepared.bad_now[latest.hosts] & is_few]
+    # Some hosts that changed together have an update, or share a fault.
+    updated = [host for update in prepared.updates if update.change > DOUBTFUL_LOSS for host in update.hosts]
+    together = np.unique(np.array(updated, dtype=np.int64))
+    if len(together) <= MOST_BAD * np.count_nonzero(np.isfinite(timeline.level)):
+        doubtful = together[words[together] == PASS]
         words[doubtful], question[doubtful] = UNDECIDED, OWN
     return Judged(
         part,
