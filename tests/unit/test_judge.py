@@ -580,6 +580,15 @@ class TestUpdates:
         assert {of_hosts.pop(f"n{host}").verdict for host in range(3)} == {"fail"}
         assert words(of_hosts) == {"pass"}
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_an_update_by_unequal_amounts_is_not_a_drift_and_fails_nobody(self, seed):
+        shares = np.random.default_rng(seed).uniform(0.02, 0.08, 8)
+
+        def fault(host, session, *_):
+            return -float(shares[host]) * (session < 8 + host // 5)
+
+        assert "fail" not in words(verdicts(weeks(17, fault, hosts=8, seed=seed, nature=0.006)))
+
     @pytest.mark.parametrize("waves", [1, 3])
     def test_a_host_that_loses_more_than_the_update_fails(self, waves):
         of_hosts = verdicts(weeks(12, update(0.05, 7, waves, more=(4, 0.08)), nature=0.006))

@@ -67,7 +67,6 @@ _PROMISED = "what was promised"
 #: the rest of the verdict.
 MOST_EXPECTED = 64
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
-_WITH_OTHERS = "with other hosts at the time: an update, or a fault that they share"
 
 
 def judge(
@@ -427,7 +426,7 @@ class _Judging:
             elif number == OWN and word == UNDECIDED:
                 change = judged.prepared.timeline.last[host] - judged.level[host]
                 loss, limit = float(np.fmax(change, judged.prepared.changes[host])), math.inf
-                note = _WITH_OTHERS
+                note = "with other hosts at the time: an update, or a fault that they share"
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
             elif word < FAIL and loss > limit:

@@ -281,8 +281,9 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
     middle = middles(since[:, measured])
     spread = middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
-    is_slow = np.abs(np.diff(middle)).max(initial=0.0) <= LEAST_LOSS < np.abs(middle).max(initial=0.0)
-    if not is_slow or spread.max() > LEAST_LOSS:
+    # An update changes hosts in one step, or by different amounts.
+    largest = max(np.abs(np.diff(middle)).max(initial=0.0), spread.max(initial=0.0))
+    if np.abs(middle).max(initial=0.0) <= max(3 * largest, LEAST_LOSS):
         return np.zeros(len(loss))
     trend: Floats = np.interp(weeks, weeks[measured], middle)[column]
     return trend
@@ -458,6 +459,7 @@ def _awaiting(  # noqa: PLR0917
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
         bad_now: Bools = change - max(common) > limit
+        timeline.last[is_bad] = (timeline.level + change)[is_bad]
         latest: Update | None = None
         is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
         if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
@@ -470,7 +472,6 @@ def _awaiting(  # noqa: PLR0917
                 latest = Update(hosts, usual, float(change[hosts].std()), *map(int, times))
         beyond = change - max(common)
         is_bad &= beyond > limit
-        timeline.last[bad_now] = (timeline.level + change)[bad_now]
         sudden_limit = np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS)
         is_sudden = is_bad & is_stable & is_rare & (beyond > sudden_limit)
     return is_bad, bad_now, np.where(is_sudden, sudden_limit, np.nan), latest
