@@ -464,6 +464,14 @@ class TestOwnLevel:
         of_hosts = verdicts(weeks(9, fault, hosts=20, seed=seed, nature=0.005))
         assert (of_hosts.pop("n0").verdict, words(of_hosts)) == ("fail", {"pass"})
 
+    def test_an_eighth_of_the_hosts_that_lose_about_as_much_in_some_weeks_fail(self):
+        def fault(host, session, part, _):
+            return 0.05 * (host < 4 and session >= 9 + host and part == ("clock", 1))
+
+        of_hosts = verdicts(weeks(18, fault, hosts=32, nature=0.02))
+        assert {of_hosts.pop(f"n{host}").verdict for host in range(4)} == {"fail"}
+        assert words(of_hosts) == {"pass"}
+
     @pytest.mark.parametrize("seed", range(3))
     def test_hosts_of_an_aisle_that_drift_together_do_not_fail(self, seed):
         def fault(host, session, *_):

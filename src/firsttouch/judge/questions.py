@@ -254,7 +254,7 @@ def compared_with_itself(  # noqa: PLR0917
         own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
         first = np.searchsorted(ordered, own_changes / 2)
         shared = ordered[np.minimum((first + len(ordered)) // 2, len(ordered) - 1)]
-        is_shared = len(ordered) - first > max(UPDATED_HOSTS, UPDATED_SHARE * len(ordered))
+        is_shared = len(ordered) - first > max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(ordered))
         is_shared &= (shared < as_logarithm(PASS_SIGHT)) | (len(ordered) - first > MOST_BAD * len(ordered))
         common[hosts] = np.where(is_shared, np.fmax(common[hosts], shared), common[hosts])
     answer.loss[places], answer.limit[places] = own - common[places], fail
