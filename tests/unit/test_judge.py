@@ -464,6 +464,15 @@ class TestOwnLevel:
         of_hosts = verdicts(weeks(9, fault, hosts=20, seed=seed, nature=0.005))
         assert (of_hosts.pop("n0").verdict, words(of_hosts)) == ("fail", {"pass"})
 
+    def test_sessions_of_a_few_hours_are_judged_though_no_time_lies_between_them(self):
+        begin = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
+        records = [
+            replace(r, time=(begin + (datetime.datetime.fromisoformat(r.time) - begin) / 150).isoformat())
+            for r in weeks(8, memory(0.12, since=5), hosts=8, nature=0.006)
+        ]
+        of_hosts = verdicts(records)
+        assert (of_hosts.pop("n0").verdict, words(of_hosts)) == ("fail", {"pass"})
+
     def test_an_eighth_of_the_hosts_that_lose_about_as_much_in_some_weeks_fail(self):
         def fault(host, session, part, _):
             return 0.05 * (host < 4 and session >= 9 + host and part == ("clock", 1))

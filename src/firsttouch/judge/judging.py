@@ -155,8 +155,7 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
     answers |= {(f.part, f.kind, f.question): f for f in findings.parts.get(host, ())}
-    with_levels = (e for e in findings.expected.get(host, ()) if e.answer != "unknown")
-    expected = map(PartFinding.from_expectation, with_levels)
+    expected = [PartFinding.from_expectation(e) for e in findings.expected.get(host, ()) if e.answer != "unknown"]
     return [*({(f.part, f.kind, f.question): f for f in expected} | answers).values()]
 
 

@@ -24,7 +24,6 @@ from firsttouch.judge.constants import (
     LEAST_LOSS,
     MOST_BAD,
     NORMAL_MEDIAN,
-    PASS_SIGHT,
     PRIOR_FREEDOM,
     PRIOR_SPREAD,
     STABLE_SESSIONS,
@@ -38,7 +37,6 @@ from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.records.groups import Bools, Floats, Ints, middles
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
-from firsttouch.statistics import as_logarithm
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
@@ -465,8 +463,7 @@ def _awaiting(  # noqa: PLR0917
         if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
             usual = float(np.median(change[is_bad]))
             hosts = np.flatnonzero(is_bad & (change < 2 * usual))
-            # A loss of a fifth on some hosts, while the others are unchanged, is not an update.
-            if usual <= as_logarithm(PASS_SIGHT) or len(hosts) > MOST_BAD * len(measured):
+            if questions.may_be_update(usual, len(hosts), len(measured)):
                 common.append(usual)
                 times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
                 latest = Update(hosts, usual, float(change[hosts].std()), *map(int, times))

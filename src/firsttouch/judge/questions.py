@@ -33,7 +33,7 @@ from firsttouch.judge.constants import (
 )
 from firsttouch.judge.levels import Sessions, Stretches, mean_of_hosts
 from firsttouch.records.groups import Bools, Floats, Ints
-from firsttouch.statistics import as_logarithm, student_quantile
+from firsttouch.statistics import FloatOrFloats, as_logarithm, student_quantile
 
 
 class Spread(Struct, frozen=True):
@@ -175,6 +175,11 @@ class Update(Struct, frozen=True):
     before: int
 
 
+def may_be_update(change: FloatOrFloats, hosts: Ints | int, of: int) -> Bools | bool:
+    """Return whether an update may cost some *hosts* *of* a number this *change*: a fifth only if most lose it."""
+    return (change <= as_logarithm(PASS_SIGHT)) | (hosts > MOST_BAD * of)
+
+
 def waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
     """Yield the indexes of changes of a few hosts or more in one direction, without a pause of 1.6 *interval*."""
     for sign in (1.0, -1.0):
@@ -205,9 +210,7 @@ def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Up
         if len(members) < UPDATED_SHARE * (1 if is_equal else 2) * len(measured):
             continue
         before = float(np.median(timeline.level[members] - sizes))
-        # A loss of a fifth on some hosts, while the others are unchanged, is not an update.
-        is_fault = middle > as_logarithm(PASS_SIGHT) and len(members) <= MOST_BAD * len(measured)
-        if abs(before - usual) < abs(middle) / 2 and not is_fault:
+        if abs(before - usual) < abs(middle) / 2 and may_be_update(middle, len(members), len(measured)):
             times = sessions.time[timeline.before[members]].min(), sessions.time[timeline.begin[members]].max()
             result.append(Update(members, middle, deviation, *map(int, times)))
     return result
@@ -252,10 +255,10 @@ def compared_with_itself(  # noqa: PLR0917
         common[hosts] = np.fmax(common[hosts], _medians_of_others(changes, hosts))
         # Hosts that lost about as much at the time are an update, whether it was at once or not.
         own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
-        first = np.searchsorted(ordered, own_changes / 2)
-        shared = ordered[np.minimum((first + len(ordered)) // 2, len(ordered) - 1)]
-        is_shared = len(ordered) - first > max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(ordered))
-        is_shared &= (shared < as_logarithm(PASS_SIGHT)) | (len(ordered) - first > MOST_BAD * len(ordered))
+        count = len(ordered) - np.searchsorted(ordered, own_changes / 2)
+        shared = np.append(ordered, np.nan)[len(ordered) - np.maximum((count + 1) // 2, 1)]
+        is_shared = count > max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(ordered))
+        is_shared &= may_be_update(shared, count, len(ordered))
         common[hosts] = np.where(is_shared, np.fmax(common[hosts], shared), common[hosts])
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
