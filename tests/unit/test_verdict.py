@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from firsttouch.cli.validate import undecided_note
 from firsttouch.documents import parse_yaml
 from firsttouch.fleet import verdict_log
-from firsttouch.fleet.measuring import status
+from firsttouch.fleet.measuring import status, undecided_note
 from firsttouch.fleet.measuring import undecided_by_references as undecided
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict, worst

@@ -22,12 +22,11 @@ from firsttouch.campaign.here import CampaignRequest
 from firsttouch.campaign.run import HostRun
 from firsttouch.campaign.state import overview, state
 from firsttouch.cli import options
-from firsttouch.cli.validate import undecided_note
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import colour_verdicts, say, tabular
 from firsttouch.fleet import drain
-from firsttouch.fleet.measuring import JobJudge, cost_text
+from firsttouch.fleet.measuring import JobJudge, cost_text, undecided_note
 from firsttouch.fleet.measuring import status as verdict_status
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import fold, unfold

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from msgspec.structs import asdict
 
 from firsttouch.cli import options
-from firsttouch.errors import SUSPECT, BadInput, first_of, one_line
+from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import colour_verdicts, tabular
 from firsttouch.fleet import drain
 from firsttouch.fleet.measuring import status as status_of
+from firsttouch.fleet.measuring import undecided_note
 from firsttouch.host.host_lists import fold
 from firsttouch.judge.judging import explain
 from firsttouch.judge.verdict import ORDER, PartFinding, Word, worst
@@ -126,13 +127,3 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         print(f"firsttouch: {note}", file=sys.stderr)
     return status
-
-
-def undecided_note(words: Sequence[Word], *, strict: bool = False) -> str:
-    """Return a line about undecided hosts, which have the exit status of passes; "" without any."""
-    undecided = words.count("undecided")
-    if not undecided or status_of(words, strict=strict):
-        return ""
-    hosts = f"{undecided} of {len(words)} hosts" if len(words) > 1 else "the host"
-    are = "is" if undecided == 1 else "are"
-    return f"{hosts} {are} undecided, which is not a pass: the exit status is 0, with --strict {SUSPECT}"

@@ -251,3 +251,13 @@ def status(words: Iterable[Word], *, strict: bool = False) -> int:
     """Return the exit status of the worst of some verdicts; with *strict*, undecided is a failure too."""
     word = worst(words)
     return STATUS["suspect"] if strict and word == "undecided" else STATUS[word]
+
+
+def undecided_note(words: Sequence[Word], *, strict: bool = False) -> str:
+    """Return a line about undecided hosts, which have the exit status of passes; "" without any."""
+    undecided = words.count("undecided")
+    if not undecided or status(words, strict=strict):
+        return ""
+    hosts = f"{undecided} of {len(words)} hosts" if len(words) > 1 else "the host"
+    are = "is" if undecided == 1 else "are"
+    return f"{hosts} {are} undecided, which is not a pass: the exit status is 0, with --strict {SUSPECT}"
