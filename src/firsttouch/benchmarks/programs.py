@@ -269,8 +269,8 @@ def _rate(
     series: _Series, kernel: str, samples: Sequence[float], placement: Placement, case: Mapping[str, Any]
 ) -> Record:
     """Return the record of a rate, with the parameters of its *case* and those that all rates have."""
-    own = {"program": series.program, "kernel": kernel, "bank": placement.numa_nodes[0]}
-    parameters = {**own, "threads": len(placement.pus), **profiles.chosen_effort().parameters, **case}
+    series_case = {"program": series.program, "kernel": kernel, "bank": placement.numa_nodes[0]}
+    parameters = {**series_case, "threads": len(placement.pus), **profiles.chosen_effort().parameters, **case}
     metric = f"{kernel}_bandwidth"
     return Record("bandwidth", metric, "GB/s", "higher", tuple(samples), parameters, **series.placed())
 

@@ -433,8 +433,8 @@ class Findings(Struct, frozen=True, dict=True):
                 amounts = [quantity(v, case.unit) for v in (values[-1], reference.value)]
                 why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
             elif self.of_events[of_case] and (limit := case.limit):
-                most = f"{limit.most:g}{' per hour' if limit.per_hour else ''}"
-                why = f"{sum(values):g} while it was measured, at most {most}"
+                allowed = f"{limit.most:g}{' per hour' if limit.per_hour else ''}"
+                why = f"{sum(values):g} while it was measured, at most {allowed}"
             yield Finding(case, values, reference, word, why, value if values else None, whose[by])
 
 
