@@ -27,9 +27,9 @@ from firsttouch.judge.constants import (
     PRIOR_NOISE,
     PRIOR_SPREAD,
 )
-from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
+from firsttouch.judge.levels import Sessions, case_losses, session_noise
 from firsttouch.records.cases import Case, by_key
-from firsttouch.records.groups import Bools, Floats, Ints
+from firsttouch.records.groups import Bools, Floats, Ints, of_hosts
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.statistics import student_quantile
 

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -387,12 +386,7 @@ class Findings(Struct, frozen=True, dict=True):
         """Return a line about a host's new board or processors, unless *sessions* with them are enough."""
         if host not in self.samples.replaced or sessions >= STABLE_SESSIONS:
             return ""
-        replacement = self.samples.replaced[host]
-        before, since = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (replacement.before, replacement.since))
-        return (
-            f"another board or other processors since a time between {before:%Y-%m-%d %H:%M} and "
-            f"{since:%Y-%m-%d %H:%M} UTC: older sessions do not count"
-        )
+        return f"{self.samples.replaced[host].text}: older sessions do not count"
 
     @cached_property
     def _sights(self) -> Floats:

@@ -28,7 +28,7 @@ from firsttouch.judge.constants import (
     PRIOR_NOISE,
     STABLE_SESSIONS,
 )
-from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_quantiles, medians, middles
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians, medians, middles, of_hosts, run_begins
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.statistics import chance_of_change, decimal_step
 
@@ -113,7 +113,7 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
         return CaseLosses(none.astype(np.int64), none, none.astype(np.int64), none.astype(np.bool_), np.nan, 0.0)
     logs = table.cases[case].loss_sign * np.log(value)
     is_repeated = number[1:] == number[:-1]
-    firsts = np.flatnonzero(np.append(True, ~is_repeated))
+    firsts = run_begins(number)
     counts = np.diff(firsts, append=len(number))
     loss = group_medians(logs, counts)
     steps = np.abs(np.diff(logs)[is_repeated])
@@ -217,14 +217,6 @@ def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
     return math.sqrt(float(np.median(variances / (1 - 2 / (9 * freedom)) ** 3)))
 
 
-def of_hosts(values: Floats, host: Ints, hosts: int, quantile: float = 0.5) -> Floats:
-    """Return a *quantile* of the values of each host (sorted by host); NaN for a host without any."""
-    of_each = np.full(hosts, np.nan)
-    firsts = np.flatnonzero(np.diff(host, prepend=-1))
-    of_each[host[firsts]] = group_quantiles(values, np.diff(firsts, append=len(host)), quantile)
-    return of_each
-
-
 class Stretches(Struct, frozen=True):
     """The levels of each host (rows) in its stretches of sessions without a change.
 
@@ -265,11 +257,7 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
         return math.nan, np.full(sessions.hosts, np.nan), 0.0
     pooled = max(_trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
     counts = np.bincount(owner, minlength=sessions.hosts)
-    of_host = np.zeros(sessions.hosts)
-    firsts = np.flatnonzero(np.diff(owner, prepend=-1))
-    of_host[owner[firsts]] = (
-        group_medians(steps, np.diff(firsts, append=len(owner))) / NORMAL_MEDIAN / math.sqrt(2)
-    )
+    of_host = np.nan_to_num(of_hosts(steps, owner, sessions.hosts)) / NORMAL_MEDIAN / math.sqrt(2)
     freedom = PRIOR_FREEDOM + len(steps) / 2
     own = np.sqrt((8 * pooled**2 + counts * of_host**2) / (8 + counts))
     return pooled, np.maximum(own, pooled), freedom
@@ -333,16 +321,19 @@ def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
 def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[Ints, Floats]:
     """Return where each of *rows* is divided most clearly, and the probability that chance causes this."""
     size = rows.shape[1]
-    sums = np.cumsum(rows, axis=1)
     first = np.arange(least, size - least + 1)
     if not len(first):
         return np.zeros(len(rows), dtype=np.int64), np.ones(len(rows))
-    sums_before = sums[:, least - 1 : size - least]
-    before, after = sums_before / first, (sums[:, -1:] - sums_before) / (size - first)
-    distance = np.abs(after - before) / (noise[:, None] * np.sqrt(1 / first + 1 / (size - first)))
+    sums = np.cumsum(rows, axis=1)
+    # The difference of both means in standard deviations, but for the noise, which is the same for a row.
+    distance = np.abs(sums[:, least - 1 : size - least] - sums[:, -1:] * (first / size))
+    distance *= np.sqrt(size / (first * (size - first)))
     place = np.argmax(distance, axis=1)
-    chance = chance_of_change(distance[np.arange(len(rows)), place], np.full(len(rows), freedom), len(first))
-    return first[place], np.where(np.isnan(chance), 1.0, chance)
+    clearest = distance[np.arange(len(rows)), place] / noise
+    # Nearer than three deviations, chance is more probable than the limit.
+    chance, is_far = np.ones(len(rows)), np.flatnonzero(clearest > 3)
+    chance[is_far] = chance_of_change(clearest[is_far], np.full(len(is_far), freedom), len(first))
+    return first[place], chance
 
 
 def _divided(rows: Floats, noise: Floats, freedom: float, least: int) -> Bools:
@@ -350,8 +341,9 @@ def _divided(rows: Floats, noise: Floats, freedom: float, least: int) -> Bools:
     begins = np.zeros(rows.shape, dtype=np.bool_)
     begins[:, 0] = True
     # A single disturbed session is not a change, the newest one included.
-    place = np.clip(np.arange(rows.shape[1]) - 1, 0, rows.shape[1] - 3)
-    middle = medians(rows[:, place[:, None] + np.arange(3)])
+    low, high = np.minimum(rows[:, :-1], rows[:, 1:]), np.maximum(rows[:, :-1], rows[:, 1:])
+    middle = np.clip(rows[:, 2:], low[:, :-1], high[:, :-1])
+    middle = np.hstack([middle[:, :1], middle, middle[:, -1:]])
     # The parts to divide, by their size: their rows and where they begin.
     parts = {rows.shape[1]: [(np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64))]}
     while parts and (size := max(parts)) >= 2 * least:
@@ -388,7 +380,7 @@ def _divide(  # noqa: PLR0917
     is_earlier[newest] = False
     earlier = np.flatnonzero(is_earlier)
     earlier = earlier[np.lexsort((begin[earlier], levels[earlier], row[earlier]))]
-    best = earlier[np.diff(row[earlier], prepend=-1) > 0]
+    best = earlier[run_begins(row[earlier])]
     of_best = which[row[best]]
     result.best[of_best], result.best_size[of_best] = levels[best], counts[best]
     result.best_begin[of_best] = sessions[row[best], begin[best]]

@@ -34,7 +34,7 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
 from firsttouch.judge.questions import Answer, TwoGroups, Update
-from firsttouch.records.groups import Bools, Floats, Ints, middles
+from firsttouch.records.groups import Bools, Floats, Ints, middles, of_hosts
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
 
@@ -165,7 +165,7 @@ class Fleet(Struct, frozen=True, dict=True):
         values, session = self.table.value[rows], self.table.sessions_of_rows[rows]
         is_used = self.table.valid[rows] & self.table.judged[rows] & (session >= self.sessions.number[begin])
         is_used &= values > 0
-        trend = self.series_of[number].prepared.trend[np.searchsorted(self.sessions.number, session[is_used])]
+        trend = self.series_of[number].prepared.trend[self.sessions.place[session[is_used]]]
         losses = self.table.cases[number].loss_sign * np.log(values[is_used]) - self.centres[place] - trend
         return len(losses) > 1 and bool((losses > loss).mean() >= 0.75)
 
@@ -212,9 +212,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     judged = [
         _judge(part, of_parts[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
     ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a case that no host has measured
-        usual = np.nanmedian(case_levels, axis=1) if len(numbers) else np.zeros(0)
+    usual = middles(case_levels.T)
     result = Fleet(
         *(table, sessions, judged, numbers, case_levels - usual[:, None], centres + usual, noise, counts),
         *(case_begins, variances, is_single),
@@ -425,7 +423,7 @@ def _changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
     host = sessions.host[earlier]
     ends = np.cumsum(np.bincount(host, minlength=sessions.hosts))
     is_late = np.arange(len(host)) >= ends[host] - 2 * STABLE_SESSIONS
-    changes: Floats = timeline.level - levels.of_hosts(loss[earlier[is_late]], host[is_late], sessions.hosts)
+    changes: Floats = timeline.level - of_hosts(loss[earlier[is_late]], host[is_late], sessions.hosts)
     return changes
 
 
@@ -446,7 +444,7 @@ def _awaiting(  # noqa: PLR0917
     is_stable, place = timeline.size > STABLE_SESSIONS, np.arange(len(loss))
     is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
     is_earlier &= place >= timeline.begin[sessions.host]
-    earlier = levels.of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
+    earlier = of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
     change = np.where(newest >= 0, loss[newest], np.nan) - earlier
     deviation = timeline.noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
@@ -484,7 +482,7 @@ def _intermittent(
     if counts.max(initial=0) <= STABLE_SESSIONS:
         return {}
     # The middle of the sessions that are good if up to MOST_BAD of them are bad.
-    usual = levels.of_hosts(loss[measured], host, sessions.hosts, quantile=(1 - MOST_BAD) / 2)
+    usual = of_hosts(loss[measured], host, sessions.hosts, quantile=(1 - MOST_BAD) / 2)
     clear = float(np.maximum(4 * np.median(noise), LEAST_LOSS))
     losses = loss[measured] - usual[host]
     bad = np.bincount(host[losses > clear], minlength=sessions.hosts)

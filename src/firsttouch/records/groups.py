@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantiles and sums of groups of values: one group after the other in an array, each of one value or more."""
+"""Runs of equal values, and quantiles and sums of groups of values, one group after the other in an array."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ Bools = NDArray[np.bool_]
 
 #: The most values that are sorted at once: a processor's caches hold them.
 _BLOCK = 1 << 14
+
+
+def run_begins(values: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the index of the first value of each run of equal values."""
+    return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
 
 
 def quantiles(rows: NDArray[Any], quantile: float) -> NDArray[Any]:
@@ -47,16 +52,24 @@ def group_medians(values: Floats, counts: Ints) -> Floats:
     return values.copy() if len(values) == len(counts) else group_quantiles(values, counts, 0.5)
 
 
+def of_hosts(values: Floats, host: Ints, hosts: int, quantile: float = 0.5) -> Floats:
+    """Return a *quantile* of the values of each host (sorted by host); NaN for a host without any."""
+    of_each = np.full(hosts, np.nan)
+    firsts = run_begins(host)
+    of_each[host[firsts]] = group_quantiles(values, np.diff(firsts, append=len(host)), quantile)
+    return of_each
+
+
 def group_sums(values: NDArray[Any], begins: Ints) -> Ints:
     """Return the sum of each group that begins at one of *begins*; of flags, how many are set."""
     sums: Ints = np.add.reduceat(values, begins, dtype=np.int64) if len(begins) else np.zeros(0, dtype=np.int64)
     return sums
 
 
-def middles(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def middles(rows: NDArray[Any]) -> NDArray[Any]:
     """Return the median of each column without NaN; for few rows it takes a fifth of numpy.nanmedian's time."""
     ordered = np.sort(rows, axis=0)  # NaN is sorted last
     last = np.maximum(np.count_nonzero(np.isfinite(rows), axis=0) - 1, 0)
     low, high = (ordered[place, np.arange(rows.shape[1])] for place in (last // 2, (last + 1) // 2))
-    result: NDArray[np.float32] = (low + high) / 2
+    result: NDArray[Any] = (low + high) / 2
     return result

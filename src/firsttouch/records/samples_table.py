@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from firsttouch.records.cases import Case, by_key, identifiers, in_order, with_distinct_names
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
-from firsttouch.records.groups import Bools, Floats, Ints, group_sums
+from firsttouch.records.groups import Bools, Floats, Ints, group_sums, run_begins
 from firsttouch.records.schema import BUSY, EMULATOR, GAP, Record, to_frame
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ class Replacement(Struct, frozen=True):
     before: int
     since: int
     session: int
+
+    @property
+    def text(self) -> str:
+        """The replacement as a sentence without a full stop."""
+        before, since = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (self.before, self.since))
+        between = f"between {before:%Y-%m-%d %H:%M} and {since:%Y-%m-%d %H:%M} UTC"
+        return f"another board or other processors since a time {between}"
 
 
 class SamplesTable(Struct, frozen=True, dict=True):
@@ -305,7 +313,7 @@ def _part(tables: Tables, system: str, names: dict[tuple[str, str], int], reason
             explains.append(text)
     # Values of a session are next to each other.
     visit, time = values["session"].to_numpy(), values["time"].dt.epoch("ms").to_numpy()
-    begins = np.flatnonzero(np.append(True, visit[1:] != visit[:-1])[: len(visit)])
+    begins = run_begins(visit)
     present, place = np.unique(visit[begins], return_inverse=True)
     first, last = (np.full(len(present), sign * np.iinfo(np.int64).max) for sign in (1, -1))
     if len(begins):
@@ -395,7 +403,7 @@ def _sorted(
         begin, end = end, end + len(host)
         for column, values in of_case.items():
             rows[column][begin:end] = values[order]
-        firsts = np.flatnonzero(np.append(True, host[1:] != host[:-1])[: len(host)])
+        firsts = run_begins(host)
         groups["case"].append(np.full(len(firsts), case, dtype=np.int32))
         groups["host"].append(host[firsts])
         groups["counts"].append(np.diff(firsts, append=len(host)))

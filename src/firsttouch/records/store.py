@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from firsttouch import paths
 from firsttouch.errors import BadInput
 from firsttouch.records import atomic_files, schema
+from firsttouch.records.groups import run_begins
 from firsttouch.records.schema import Record, Unread, table_file, to_frame
 from firsttouch.records.tables import (
     LEFT_OUT,
@@ -356,7 +357,7 @@ def _placed(values: pl.DataFrame, numbers: NDArray[np.uint64]) -> pl.DataFrame:
     """Return the values of the sessions with these sorted *numbers*, with their places instead."""
     session = values["session"].to_numpy()
     # Values of a session are next to each other.
-    begins = np.flatnonzero(np.append(True, session[1:] != session[:-1])[: len(session)])
+    begins = run_begins(session)
     place = np.minimum(np.searchsorted(numbers, session[begins]), len(numbers) - 1)
     is_there = numbers[place] == session[begins]
     lengths = np.diff(begins, append=len(session))
