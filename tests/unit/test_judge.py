@@ -461,8 +461,10 @@ class TestOwnLevel:
         def fault(host, session, part, metric):
             return 0.01 * session + memory(0.15, since=4)(host, session, part, metric)
 
-        of_hosts = verdicts(weeks(9, fault, hosts=20, seed=seed, nature=0.005))
+        findings = findings_of(weeks(9, fault, hosts=20, seed=seed, nature=0.005))
+        of_hosts = {host: findings.verdict(host) for host in findings.hosts}
         assert (of_hosts.pop("n0").verdict, words(of_hosts)) == ("fail", {"pass"})
+        assert findings.notes()[0].startswith("changed together: 20 of 20 hosts lost")
 
     def test_sessions_of_a_few_hours_are_judged_though_no_time_lies_between_them(self):
         begin = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
@@ -589,6 +591,13 @@ class TestUpdates:
             )
             (change,) = history.changes(findings)
             assert (change.when, change.part) == (period, "all memory, bandwidth")
+
+    @pytest.mark.parametrize(("hosts", "loss"), [(4, 0.25), (8, 0.06), (8, 0.4), (20, 0.25)])
+    def test_a_loss_of_all_hosts_in_the_newest_session_is_a_line(self, hosts, loss):
+        findings = findings_of(weeks(8, update(loss, 7), hosts=hosts, nature=0.006))
+        assert {findings.verdict(host).verdict for host in findings.hosts} == {"pass"}
+        (note,) = findings.notes()
+        assert note.startswith(f"changed together: {hosts} of {hosts} hosts lost")
 
     @pytest.mark.parametrize(("loss", "bank"), [(0.12, 0), (0.5, None)])
     def test_faults_of_the_same_week_are_no_update(self, loss, bank):

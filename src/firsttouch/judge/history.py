@@ -114,13 +114,18 @@ def changes(findings: Findings) -> list[Change]:
 
 
 def updates(findings: Findings) -> list[Change]:
-    """Return the changes of many hosts that the verdicts leave out."""
+    """Return the changes of many hosts that the verdicts leave out: updates and drifts."""
     listed = []
     for judged in findings.fleet.series:
         of = int(np.count_nonzero(np.isfinite(judged.level)))
         for update in judged.prepared.updates:
             times = update.after, update.before
             listed.append(_change(findings, judged.series, update.hosts, of, update.change, *times))
+        trend, time = judged.prepared.trend, findings.fleet.sessions.time
+        if trend.any():
+            since = int(np.abs(trend).argmax())
+            times, all_hosts = (int(time[since]), int(time.max())), np.flatnonzero(np.isfinite(judged.level))
+            listed.append(_change(findings, judged.series, all_hosts, of, -float(trend[since]), *times))
     return _merged(findings, listed)
 
 

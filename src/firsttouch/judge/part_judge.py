@@ -450,17 +450,22 @@ def _awaiting(  # noqa: PLR0917
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = [0.0, *(update.change for update in updated)]
+    is_shared = False
     if len(measured) >= FEWEST_HOSTS:
         common.append(float(np.median(measured)))
+        # A loss of all hosts makes their noise look large, but hardly differs between them.
+        differ = float(np.quantile(np.abs(measured - common[-1]), 0.9, method="lower"))
+        is_shared = common[-1] > max(LEAST_LOSS, 2 * differ)
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
         bad_now: Bools = change - max(common) > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
         latest: Update | None = None
         is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
-        if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
-            usual = float(np.median(change[is_bad]))
-            hosts = np.flatnonzero(is_bad & (change < 2 * usual))
+        is_lossy = is_bad | (is_shared & (change > common[-1] / 2))
+        if np.count_nonzero(is_lossy) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
+            usual = float(np.median(change[is_lossy]))
+            hosts = np.flatnonzero(is_lossy & (change < 2 * usual))
             if questions.may_be_update(usual, len(hosts), len(measured)):
                 common.append(usual)
                 times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
