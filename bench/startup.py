@@ -24,7 +24,9 @@ COMMANDS = {
     "firsttouch topology": [FIRSTTOUCH, "topology"],
     "firsttouch plan": [FIRSTTOUCH, "plan", "--aligner", "bwa-mem"],
     "firsttouch run --help": [FIRSTTOUCH, "run", "--help"],
-    "firsttouch run 1x-default -- true": [FIRSTTOUCH, "run", "1x-default", "--", "true"],
+    "firsttouch run -- true": [FIRSTTOUCH, "run", "--", "true"],
+    # Unlike true, it never ends before its placement is sampled.
+    "firsttouch run -- sleep 0.2": [FIRSTTOUCH, "run", "--", "sleep", "0.2"],
 }
 
 

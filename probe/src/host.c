@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host.h"
 
+#include <dirent.h>
 #include <hwloc.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,10 +14,7 @@
 #include "fail.h"
 #include "json.h"
 
-enum {
-    NODE_NUMBERS = 1024, // no kernel numbers its NUMA nodes this high
-    TIERS = 256          // nor its memory tiers
-};
+enum { NODE_NUMBERS = 1024 }; // no kernel numbers its NUMA nodes this high
 
 // hwloc's subtypes (also with CXL- before them) of device memory, which is never used for data.
 static bool of_device(const char *subtype)
@@ -384,8 +382,14 @@ static void add_settings(hwloc_obj_t machine)
 // Adds the kernel's tier of each NUMA node (since Linux 6.1; lower is faster): hwloc has its own only since 2.10.
 static void add_tiers(hwloc_topology_t topology)
 {
-    for (int tier = 0; tier < TIERS; tier++) {
-        char *text = file_text("/sys/devices/virtual/memory_tiering/memory_tier%d/nodelist", tier);
+    char *path = must_print("%s/sys/devices/virtual/memory_tiering", file_root);
+    DIR *folder = opendir(path);
+    free(path);
+    int tier;
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char *text = sscanf(entry->d_name, "memory_tier%d", &tier) == 1
+                         ? file_text("/sys/devices/virtual/memory_tiering/%s/nodelist", entry->d_name)
+                         : NULL;
         List nodes = {0};
         if (text && list_parse(text, &nodes))
             for (int i = 0; i < nodes.count; i++) {
@@ -396,6 +400,8 @@ static void add_tiers(hwloc_topology_t topology)
         free(nodes.values);
         free(text);
     }
+    if (folder)
+        closedir(folder);
 }
 
 void host_print_xml(void)

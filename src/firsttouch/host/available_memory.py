@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from firsttouch.host import kernel_files
 
 
-class _Names(NamedTuple):
+class _Names(Struct, frozen=True):
     """The files of a memory cgroup, and the field of memory.stat with the cached files that can be dropped."""
 
     limit: str

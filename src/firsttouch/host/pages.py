@@ -37,7 +37,6 @@ _KILOBYTES = " kernelpagesize_kB="
 #: policy is within this many bytes of the first line of numa_maps.
 _FIRST_LINE = 160
 _MODE = r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)"
-_DEAD = r"(?m)^State:\s+[ZX]"
 _SIZE = r"(?m)^(\w+):\s+(\d+) kB"
 
 
@@ -48,7 +47,7 @@ _SIZE = r"(?m)^(\w+):\s+(\d+) kB"
 def status(process: Path) -> str:
     """Return the status of a process or thread; empty if it does not run any more."""
     text = kernel_files.text(process / "status", "replace")
-    return "" if re.search(_DEAD, text) else text
+    return "" if "\nState:\tZ" in text or "\nState:\tX" in text else text
 
 
 def maps(process: Path) -> str:

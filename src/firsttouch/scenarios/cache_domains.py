@@ -14,21 +14,22 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 #: Up to these numbers of states and parts the search is exact and takes at most a second. Beyond (domains of many
 #: sizes), parts are laid one after the other through all domains.
 EXACT = 40_000
 
 
-class _Size(NamedTuple):
+class _Size(Struct, frozen=True, order=True):
     """The fewest PUs of a domain that must be used so that no core is idle, and the most that may be used."""
 
     least: int
     most: int
 
 
-class _Joined(NamedTuple):
+class _Joined(Struct, frozen=True, order=True):
     """A group of domains that *parts* divide among them: the number of domains of each size."""
 
     domains: tuple[int, ...]

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 #: The name of a scenario: instances, threads of each instance (none: all PUs are divided), and the policy.
-_NAME = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})?-([a-z-]+)", re.IGNORECASE | re.ASCII)
+_NAME = re.compile(r"([1-9][0-9]{0,5})[xX]([1-9][0-9]{0,5})?-([a-zA-Z-]+)")
 
 
 #: Where shared copies of an index may lie, the nearest memory first.
