@@ -29,7 +29,7 @@ from firsttouch.scenarios.memory_options import Kind, combinations, select_for_a
 from firsttouch.scenarios.placement import Plan, Scenario
 from firsttouch.tools import no_idle_threads
 
-#: The first reads, which trials sample: this part of the budget, and at most this number of bytes of text.
+#: Trials sample the first reads. Reading them takes at most this part of the budget, and this number of bytes.
 _HEAD, _MOST_TEXT = 1 / 3, 2**30
 #: They are written in pieces of about this number of bytes.
 _PIECE = 2**20

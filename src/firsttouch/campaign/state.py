@@ -119,7 +119,7 @@ def without_superseded(states: Sequence[State]) -> list[State]:
 
 
 def _is_filled(gap: Gap, seen: State, later: Set[tuple[str, str]]) -> bool:
-    """Return whether hosts and steps that finished *later* fill a gap of a campaign."""
+    """Return whether later campaigns, which finished the steps of hosts in *later*, fill a *gap*."""
     if not gap.host or (not gap.step and gap.host in seen.hosts):  # a damaged file
         return False
     steps = [gap.step] if gap.step else [step.name for step in seen.campaign.steps]

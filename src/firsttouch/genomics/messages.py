@@ -22,7 +22,7 @@ from firsttouch.execution.child_process import end_of_log
 #: A count, {reads} or with commas {reads:,}, or a percentage, {aligned%reads} or {2*pairs+single%2*paired+reads}.
 _FIELD = re.compile(r"\{([a-z0-9_*+]+)(?:%([a-z0-9_*+]+))?(:,)?\}")
 _TERM = re.compile(r"(?:(\d+)\*)?([a-z][a-z0-9_]*)")
-#: The separator of a line's forms.
+#: Separates the alternatives of a line, of which an aligner prints one.
 _OR = " || "
 #: The most distinct lines that are compared with lines of other instances.
 _MOST_COMPARED = 10_000

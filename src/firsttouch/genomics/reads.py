@@ -211,7 +211,7 @@ class Reads(Struct, frozen=True):
         *,
         interleaved: bool = False,
     ) -> Reads:
-        """Return unchecked reads, which are checked and counted while they are aligned."""
+        """Return the reads of *files* without checking them; the run itself checks and counts them."""
         nothing = BatchIndex(array("q"), (), 0, 1, rule)
         return cls(tuple(files), interleaved, 0, 0, nothing, ())
 

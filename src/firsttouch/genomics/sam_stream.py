@@ -186,7 +186,7 @@ class SamTail(_GrowingSam):
     def __init__(self, file: Path) -> None:
         """Open *file*, which exists."""
         super().__init__(file)
-        #: The numbers of primary records up to the end of each incomplete part, and in complete parts.
+        #: Counts of primary records: up to the end of each incomplete part, in complete parts, in all parts.
         self._ends: deque[int] = deque()
         self._complete = self._wanted = 0
         #: Reads with records so far, pairs with an empty mate so far, and records that replaced such a pair.

@@ -104,7 +104,7 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
 
 
 def _is_virtual(root: Path, settings: Mapping[str, str]) -> bool:
-    """Return whether this is a virtual machine, by the processor's flags, or by the vendor if it has none."""
+    """Return whether this is a virtual machine, by the processor's flags or, without flags, by the vendor."""
     flags = re.search(r"^flags\s*:(.*)", kernel_files.text(root / "proc/cpuinfo"), re.MULTILINE)
     if flags:
         return "hypervisor" in flags[1].split()

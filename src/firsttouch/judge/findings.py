@@ -262,7 +262,7 @@ class Findings(Struct, frozen=True, dict=True):
         return worst
 
     def word(self, host: str) -> int:
-        """Return the number of a host's verdict."""
+        """Return the verdict of a host as its place in :data:`ORDER`."""
         number = self.number.get(host)
         if number is None:
             return SUSPECT

@@ -105,7 +105,7 @@ class Answer(Struct, frozen=True):
 
     @classmethod
     def none(cls, hosts: int) -> Answer:
-        """Return the answer to a question that cannot be asked."""
+        """Return the answer where the data do not suffice for a question."""
         return cls(*(np.full(hosts, value) for value in (np.nan, np.inf, np.inf, np.inf)))
 
 

@@ -81,7 +81,7 @@ class Layout:
                 yield self._shares(instances, threads), threads
 
     def divisions_by_cache(self) -> Iterator[tuple[list[Share], int]]:
-        """Yield the same for scenarios of one instance per last-level cache; raises CannotHere without any."""
+        """Yield shares and threads for one instance per last-level cache; raises CannotHere without caches."""
         instances = sum(map(len, self.domains.values()))
         by_threads = {len(s[0].pus): s for w in (True, False) for s in [self.caches(instances, whole_cores=w)]}
         yield from ((shares, threads) for threads, shares in sorted(by_threads.items()))

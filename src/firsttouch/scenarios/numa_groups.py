@@ -35,7 +35,7 @@ class Neighbours:
         return self.groups_of(len(self._nodes) // count, count)
 
     def groups_of(self, size: int, count: int = 0) -> list[tuple[int, ...]]:
-        """Return the same for *count* groups (0: the most possible) of *size* NUMA nodes."""
+        """Return *count* groups (0: the most possible) of *size* NUMA nodes, chosen as :meth:`groups` does."""
         count = count or len(self._nodes) // size
         if size == len(self._nodes):
             return [tuple(self._nodes)]
