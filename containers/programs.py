@@ -61,7 +61,7 @@ class Programs:
         kinds = ["build"] if self.profile == "none" else ["build", "spack-build"]
         return [p for kind in kinds for p in PACKAGES["packages"][kind]]
 
-    def of(self, image: str) -> list[str]:
+    def spack_packages(self, image: str) -> list[str]:
         """Return the Spack packages of an image."""
         if self.profile == "none":
             return []
@@ -73,11 +73,11 @@ class Programs:
         """Return the programs that must be in an image."""
         if self.profile == "none":
             return [p for kind in PACKAGES["images"][image] for p in PACKAGES["programs"][kind]]
-        return [program for p in self.of(image) for program in PACKAGES["spack-programs"].get(p, ())]
+        return [program for p in self.spack_packages(image) for program in PACKAGES["spack-programs"].get(p, ())]
 
     def all(self) -> list[str]:
         """Return IMAGE=PACKAGE:… for each image, for spack.sh: Apptainer ends build arguments at commas."""
-        return [f"{image}={':'.join(self.of(image))}" for image in IMAGES]
+        return [f"{image}={':'.join(self.spack_packages(image))}" for image in IMAGES]
 
     def binds(self, store: Path) -> list[str]:
         """Return Apptainer options that bind the given folders and the programs built so far into the build image.

@@ -91,7 +91,7 @@ def _counts(text: str) -> list[int]:
 def repeat(which: Study, args: argparse.Namespace) -> int:
     """Run the missing cases of a study and write its tables; return 1 if a run failed."""
     folder: Path = (args.output or paths.results() / "studies" / which.name).absolute()
-    inputs = _Inputs.of(args, which)
+    inputs = _Inputs.from_arguments(args, which)
     cases = _cases(which, args, inputs)
     commands = [(case, command(which, case, args, inputs, folder)) for case in cases]
     if args.dry_run:
@@ -128,7 +128,7 @@ class _Inputs(Struct, frozen=True):
     files: tuple[Path, ...]
 
     @staticmethod
-    def of(args: argparse.Namespace, which: Study) -> _Inputs:
+    def from_arguments(args: argparse.Namespace, which: Study) -> _Inputs:
         """Return the input that the command line names; raises BadInput."""
         files = tuple(file.absolute() for file in (args.reads, args.reads2) if file)
         if not (args.index or files):

@@ -140,7 +140,7 @@ def test_programs_of_spack(clones):
 
 def test_packages_without_a_build_for_the_target_are_in_no_image(clones):
     programs = options("--spack", "airgap", "--mirror", clones / "mirror", "--target", "neoverse_n1")
-    assert programs.of("aligners") == ["bwa", "bowtie2", "snap-berkeley"]
+    assert programs.spack_packages("aligners") == ["bwa", "bowtie2", "snap-berkeley"]
 
 
 def test_programs_of_debian(tmp_path):

@@ -84,13 +84,13 @@ def test_what_a_rank_has_started_is_not_a_rank(started):
 def share(opteron, monkeypatch):
     """Returns a function that returns the share of a task that may use some PUs."""
 
-    def of(pus, local=1, count=2, *, cpuset=range(64), launcher=(), is_rank=False):
+    def share_of(pus, local=1, count=2, *, cpuset=range(64), launcher=(), is_rank=False):
         monkeypatch.setattr(tasks, "_cpuset", lambda _: frozenset(cpuset))
         monkeypatch.setattr(Task, "_of_launcher", lambda *_: frozenset(launcher))
         task = Task(local, count, local, count, None, is_rank=is_rank)
         return task.share(replace(opteron, allowed_pus=frozenset(pus)))
 
-    return of
+    return share_of
 
 
 def test_tasks_divide_what_was_bound_to_none_of_them(started, share):
