@@ -263,7 +263,7 @@ def test_one_host_is_as_expected_low_or_unknown(  # noqa: PLR0917
     validated = cluster.call("validate", "--system", "modelled", campaign)
     assert (validated.status, text in validated.out) == (status, True), validated.out
     assert cluster.call("report", campaign, "-o", tmp_path / "page").status == 0
-    assert f">n1: {answer}</h2>" in (tmp_path / "page" / "index.html").read_text()
+    assert f">Memory speed of n1: {answer}</h2>" in (tmp_path / "page" / "index.html").read_text()
 
 
 def _nhc(folder: Path, host: str) -> int:

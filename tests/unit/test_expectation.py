@@ -127,7 +127,7 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
         ),
         pytest.param(
             [configuration("AMD EPYC 7763 64-Core Processor", modules=[8]), EIGHT_PUS, theory(204.8), reads(20)],
-            *("unknown", "a slice"),
+            *("unknown", "a part of a host"),
             id="few-pus-of-many-cores",
         ),
         pytest.param(
@@ -138,11 +138,11 @@ ONE_CORE_LESS = record("topology", "usable_share", "1", 0.5, "neither")
         pytest.param([MODULES_8, theory(204.8)], "unknown", "", id="nothing-measured"),
         pytest.param(
             [configuration(modules=[8], machine_virtual="yes"), theory(204.8), reads(20)],
-            *("unknown", "a slice: the share of its host is the hypervisor's"),
+            *("unknown", "a part of a host, such as a virtual machine, whose bandwidth others share"),
             id="virtual-machine",
         ),
         pytest.param(
-            [ONE_CORE_LESS, MODULES_8, theory(204.8), reads(20)], "unknown", "a slice", id="part-of-a-host"
+            [ONE_CORE_LESS, MODULES_8, theory(204.8), reads(20)], "unknown", "part of a host", id="part-of-a-host"
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_the_first_page_answers(tmp_path, rate, card, sentence):
     schema.append(tmp_path / "records.jsonl", [MODULES_8, theory(204.8), *memory])
     written = write_report([tmp_path / "records.jsonl"], tmp_path / "out")
     page = (tmp_path / "out" / "index.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
-    assert f">{card}</h2>" in page
+    assert f">Memory speed of {card}</h2>" in page
     assert sentence in page
     assert "Verdicts:" not in page
     of_terminal = " ".join(written.summary.table().replace("\N{NO-BREAK SPACE}", " ").split())
@@ -317,12 +317,12 @@ CACHES = {"cpu_caches": "L2 512 KiB, L3 32 MiB"}
 @pytest.mark.parametrize(
     ("l3", "settings", "word", "text"),
     [
-        (25, CACHES, "as expected", "L3 25 ns beside memory 100 ns"),
-        (78, CACHES, "low", "L3 78 ns beside memory 100 ns"),
+        (25, CACHES, "as expected", "L3 25 ns, memory 100 ns"),
+        (78, CACHES, "low", "L3 78 ns, memory 100 ns"),
         pytest.param(90, None, "unknown", "their sizes are not recorded", id="unknown-sizes"),
-        pytest.param(155, None, "low", "16 MiB 155 ns beside 1 GiB 100 ns", id="unknown-sizes-out-of-order"),
-        (25, {}, "as expected", "L3 25 ns beside memory 100 ns"),
-        (90, {}, "low", "L3 90 ns beside memory 100 ns"),
+        pytest.param(155, None, "low", "16 MiB 155 ns, 1 GiB 100 ns", id="unknown-sizes-out-of-order"),
+        (25, {}, "as expected", "L3 25 ns, memory 100 ns"),
+        (90, {}, "low", "L3 90 ns, memory 100 ns"),
         (90, {"machine_virtual": "yes"}, "unknown", "the caches are not this guest's own"),
     ],
 )
@@ -340,7 +340,7 @@ def test_memory_of_a_numa_node_has_its_share_of_the_last_cache():
     """16 MiB fit in half of 48 MiB, and not in half of a third of them."""
     settings = {"cpu_caches": "L2 2 MiB, L3 48 MiB", "numa_nodes_per_package": "3"}
     host = verdict(configuration(**settings), latency(4 << 20, 30), latency(16 << 20, 95), latency(1 << 30, 100))
-    assert "L3 30 ns beside memory 100 ns" in [e.basis for e in host.expected]
+    assert "L3 30 ns, memory 100 ns" in [e.basis for e in host.expected]
 
 
 def test_a_page_and_a_verdict_give_one_answer(tmp_path, capsys):
@@ -594,7 +594,7 @@ def test_a_processor_that_no_file_describes_is_learnt(learn):
     [
         ([configuration(modules=[8, 7]), reads(150), reads(131, 1)], "limit 8"),
         ([configuration(), reads(150)], "modules"),
-        ([configuration(modules=[8], machine_virtual="yes"), theory(204.8), reads(150)], "a slice"),
+        ([configuration(modules=[8], machine_virtual="yes"), theory(204.8), reads(150)], "a part of a host"),
         ([theory(204.8), reads(150)], "its processor"),
     ],
 )

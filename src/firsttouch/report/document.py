@@ -210,7 +210,7 @@ class Card(Block, frozen=True):
     def heading(self) -> str:
         """The title with the answer or the verdict."""
         return (
-            f"{self.title}: {self.answer}"
+            f"Memory speed of {self.title}: {self.answer}"
             if self.answer
             else f"Verdict of {self.title}: {self.word or 'not judged'}"
         )

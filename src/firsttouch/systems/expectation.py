@@ -48,7 +48,7 @@ COPY_SHARES: Final = (0.21, 0.4)
 #: times as fast as bw_mem (bench/one_host.py; median of 16 rounds on a busy slice, from 0.33 to 2.64).
 SHARE_TOLERANCES: Final = {"model": 0.155, "kin": 0.17, "any": 0.25}
 
-SLICE = "a slice: the share of its host is the hypervisor's"
+SLICE = "a part of a host, such as a virtual machine, whose bandwidth others share"
 _ROOT = "run it as root once, as the modules cannot be read"
 _NO_RATE = "measure the bandwidth of all PUs of its NUMA node"
 _NO_MODEL = "no file of systems/processors describes the processor"
@@ -397,7 +397,7 @@ class HostParts:
             if not sizes:
                 # Whatever their sizes are, smaller data are not slower.
                 m, memory = max(curve, key=lambda m: m.value), curve[-1]
-                basis = " beside ".join(f"{format_bytes(c.size)} {quantity(c.value, 'ns')}" for c in (m, memory))
+                basis = ", ".join(f"{format_bytes(c.size)} {quantity(c.value, 'ns')}" for c in (m, memory))
                 limits = (m.value, memory.value, 1 - AS_MEMORY)
                 stated = Expectation.for_part(part, "latency", *limits, unit="ns", basis=basis)
                 unknown = Expectation(part, "latency", "unknown", "their sizes are not recorded", needs=_NO_SIZES)
@@ -414,14 +414,14 @@ class HostParts:
             levels.append(("memory", curve[-1]))
             pairs = [(a, b, AS_MEMORY if b[0] == "memory" else 1.0) for a, b in itertools.pairwise(levels)]
             (name, m), (behind, slower), most = max(pairs, key=lambda p: p[0][1].value / p[1][1].value / p[2])
-            basis = f"{name} {quantity(m.value, 'ns')} beside {behind} {quantity(slower.value, 'ns')}"
+            basis = f"{name} {quantity(m.value, 'ns')}, {behind} {quantity(slower.value, 'ns')}"
             stated = Expectation.for_part(
                 part, "latency", m.value, most * slower.value, 0.0, unit="ns", basis=basis
             )
             yield self._of_slice(stated, m), (m, slower)
 
     def _of_slice(self, stated: Expectation, m: Measured) -> Expectation:
-        """Return what is *stated* of caches that *m* shows: the ones of a slice are never low."""
+        """Return what is *stated* of caches that *m* shows: caches of a part of a host are never low."""
         if stated.answer != "low" or not self._is_slice:
             return stated
         why = f"{stated.basis}: the caches are not this guest's own" if m.is_calm else stated.basis
