@@ -92,7 +92,7 @@
       button.addEventListener("click", () => run(table, button));
       return button;
     };
-    const buttons = [action("copy", copy), action("CSV", save)];
+    const buttons = [make("b", { ariaHidden: "true" }, name), action("copy", copy), action("CSV", save)];
     tools(table.closest(".scroll") || table, () => [...table.tBodies[0].rows], name, ...buttons);
   }
   for (const list of document.querySelectorAll(".hosts")) {
