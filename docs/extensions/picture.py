@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the pictures of README.md and the manual: ``python docs/extensions/picture.py`` writes docs/*.svg.
+"""Draws the pictures of README.md and the manual: ``make docs`` writes docs/*.svg.
 
 Each has the style sheet of reports, whose colours follow the reader's choice of light or dark. The report and the
 verdicts are those of the simulated hosts of the tutorial "Eight new hosts": the picture of the report is a part of
