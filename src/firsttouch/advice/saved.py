@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: The document's type; increment SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch saved advice"
 SCHEMA = 2
-#: Advice applies to runs with fewer bases than this multiple of the run that it was made for.
+#: Advice for a run is not used for runs with more than this multiple of its bases.
 MAGNITUDE = 10
 #: A word that may name a file: it has no space, and has a folder or a suffix that begins with a letter.
 _FILE = r"\S*(?:/\S*|\.[A-Za-z]\w*)\Z"

@@ -22,7 +22,7 @@ from firsttouch.execution.child_process import end_of_log
 #: A count, {reads} or with commas {reads:,}, or a percentage, {aligned%reads} or {2*pairs+single%2*paired+reads}.
 _FIELD = re.compile(r"\{([a-z0-9_*+]+)(?:%([a-z0-9_*+]+))?(:,)?\}")
 _TERM = re.compile(r"(?:(\d+)\*)?([a-z][a-z0-9_]*)")
-#: Separates the alternatives of a line, of which an aligner prints one.
+#: Separates the forms of a line, of which an aligner prints one.
 _OR = " || "
 #: The most distinct lines that are compared with lines of other instances.
 _MOST_COMPARED = 10_000
@@ -217,7 +217,7 @@ def _written(summaries: Sequence[_InstanceSummary], values: Values, lines: Seque
             if (number, form) in summary.lines
         }
         if printed:
-            # A form without a count is for instances where this count is 0.
+            # A form that lacks one of the counts is printed only where this count is 0.
             counts = {name for form in forms for name in form.counts if values.get(name)}
             candidates = [form for form in (*sorted(printed), *range(len(forms))) if counts <= forms[form].counts]
             form = candidates[0] if candidates else len(forms) - 1

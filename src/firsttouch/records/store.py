@@ -67,7 +67,7 @@ def append(folder: Path, records: Iterable[Record] | pl.DataFrame) -> Path | Non
     """Append *records* to the store in *folder*; return the file with their sessions, None without records.
 
     The records are on the disk on return. Any number of processes and hosts may append at once. Raises BadInput if
-    *folder* is something else, or if others would not read the files of this user there.
+    *folder* is something else, or if readers of it would ignore files of this user.
     """
     table = records if isinstance(records, pl.DataFrame) else to_frame(records)
     if table.is_empty():
@@ -243,7 +243,7 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
     In a folder these are all files of stores, records.jsonl, and other ``*.jsonl`` with records. Links to folders
-    are followed, each folder once, but neither into /proc nor from strangers (:class:`_Rights`). A folder with
+    are followed, each folder once, except into /proc and links of other users (:class:`_Rights`). A folder with
     a campaign.json is a campaign, which lists its own records. A path to a file, or to a pipe, has JSON lines; a
     pipe is read at once. Raises BadInput for a missing path, for a single file of a store and for devices.
     *on_unread* is called for folders, and entries below them, that cannot be read or are ignored.
