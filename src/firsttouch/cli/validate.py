@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
             print(one_line(note))
         for host in hosts:
             print(colour_verdicts(one_line(host.line())))
-            for line in host.evidence if len(hosts) == 1 else ():
+            for line in [line for line in host.evidence if len(hosts) == 1 and line not in host.line()]:
                 print(one_line(f"  {line}"))
         for line in _explained(explained) if args.explain else ():
             print(one_line(line))
