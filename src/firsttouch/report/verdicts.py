@@ -54,7 +54,9 @@ def table(verdicts: Sequence[HostVerdict], *, lines: int) -> Table:
 
 def _judged(verdict: HostVerdict) -> str:
     passed = sum(f.verdict == "pass" for f in verdict.findings)
-    return f"{passed} of {len(verdict.findings)} metrics pass" if verdict.findings else "no metric has a reference"
+    if verdict.findings:
+        return f"{passed} of {len(verdict.findings)} metrics pass"
+    return "no metric has a reference" if verdict.unjudged or not verdict.missing else "nothing was measured"
 
 
 def folds(
