@@ -117,7 +117,7 @@ SIGNATURES = [
     ),
     (symptoms(BANK, values={"frequency_share": 0.6}), ["frequency or power cap"], "is set to 0.6 of"),
     (symptoms(part("clock latency")), ["frequency or power cap"], "all PUs are slow in their own caches (25"),
-    (symptoms(part("clock latency", "3")), ["frequency or power cap"], "clock 3 25.0 % slower in its own"),
+    (symptoms(part("clock latency", "3")), ["frequency or power cap"], "clock 3 (25.0 %) slower in its own"),
     (
         symptoms(metrics=[slow("registers")[0]], values=slow("registers")[1]),
         ["slow core"],
@@ -135,16 +135,16 @@ SIGNATURES = [
         ["huge pages off"],
         "random accesses are 25.0 % slower",
     ),
-    (symptoms(part("link bandwidth", "1 3")), ["slow link"], "link 1 3 25.0 % slower, and the memory"),
+    (symptoms(part("link bandwidth", "1 3")), ["slow link"], "link 1 3 (25.0 %) slower, and the memory"),
     (symptoms(part("transfers host clock")), ["slow transfers between packages"], "exchange lines 25.0 % slower"),
-    (symptoms(part("link latency", "1 3")), ["slow link"], "link 1 3 25.0 % slower to reach"),
+    (symptoms(part("link latency", "1 3")), ["slow link"], "link 1 3 (25.0 %) slower to reach"),
     (
         symptoms(part("memory bandwidth", loss=0.08)),
         ["slower memory on all NUMA nodes"],
         "8.0 % or less of the local bandwidth",
     ),
-    (symptoms(BANK), ["memory channel missing"], "memory 0 25.0 % of the bandwidth missing"),
-    (symptoms(part("memory bandwidth", loss=0.25)), ["memory channel missing"], "all memory 25.0 %"),
+    (symptoms(BANK), ["memory channel missing"], "memory 0 (25.0 %): bandwidth is missing"),
+    (symptoms(part("memory bandwidth", loss=0.25)), ["memory channel missing"], "all memory (25.0 %)"),
     (
         symptoms(BANK, part("memory latency", "0")),
         ["slow memory"],
@@ -161,13 +161,13 @@ SIGNATURES = [
         ["huge pages cannot be had"],
         "and got base pages",
     ),
-    (symptoms(part("memory prefetch ratio", "0")), ["prefetchers off"], "memory 0 25.0 %"),
-    (symptoms(part("cache latency", "1")), ["slow cache"], "cache 1 25.0 % slower"),
-    (symptoms(part("memory latency", "1")), ["slow memory timing"], "memory 1 25.0 % slower when idle"),
-    (symptoms(part("memory slowest accesses", "1")), ["rare slow accesses"], "memory 1 25.0 %"),
-    (symptoms(part("memory saturation", "0")), ["latency under load rises early"], "memory 0 25.0 %"),
-    (symptoms(part("traffic saturation", "0")), ["links saturate early"], "traffic 0 25.0 %"),
-    (symptoms(part("clock clock", "0", loss=0.1)), ["cooling or power fault"], "clock 0 10.0 %"),
+    (symptoms(part("memory prefetch ratio", "0")), ["prefetchers off"], "memory 0 (25.0 %)"),
+    (symptoms(part("cache latency", "1")), ["slow cache"], "cache 1 (25.0 %) slower"),
+    (symptoms(part("memory latency", "1")), ["slow memory timing"], "memory 1 (25.0 %) slower when idle"),
+    (symptoms(part("memory slowest accesses", "1")), ["rare slow accesses"], "memory 1 (25.0 %)"),
+    (symptoms(part("memory saturation", "0")), ["latency under load rises early"], "memory 0 (25.0 %)"),
+    (symptoms(part("traffic saturation", "0")), ["links saturate early"], "traffic 0 (25.0 %)"),
+    (symptoms(part("clock clock", "0", loss=0.1)), ["cooling or power fault"], "clock 0 (10.0 %)"),
 ]  # fmt: skip
 
 
@@ -313,7 +313,7 @@ def test_the_cause_of_a_failing_host_follows_the_worst_finding():
     ]
     verdicts = {v.host: v for v in judge(records, Undescribed("s"))}
     bad = verdicts.pop("bad")
-    assert bad.evidence[1].startswith("possible cause: memory channel missing: memory of bank 0 50")
+    assert bad.evidence[1].startswith("possible cause: memory channel missing: memory of bank 0 (50")
     assert bad.reason().endswith("; possible cause: memory channel missing")
     assert {v.causes for v in verdicts.values()} == {()}
 

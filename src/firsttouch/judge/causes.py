@@ -175,7 +175,7 @@ def _series(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     if rule.all not in {None, is_all} or not rule.loss[0] <= loss <= rule.loss[1]:
         return None
     bad.sort(key=lambda part: natural(part.part))
-    texts = [f"{part.part} {percent(as_fraction(part.loss))}" for part in bad]
+    texts = [f"{part.part} ({percent(as_fraction(part.loss))})" for part in bad]
     return {"parts": first_of(texts, _FEW_NAMED), "loss": percent(loss)}
 
 
