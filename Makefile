@@ -94,9 +94,10 @@ docs: dev ## the manual: reports/out/docs/index.html, which opens from disk, man
 	@echo "docs: reports/out/docs/index.html, man -M reports/out/man firsttouch"
 
 # The wheel of the static probe runs with any C library, which its platform tags state.
+# Its build would ask for ninja (-x: do not check), and does with make.
 dist: dev ## wheels and source archives of firsttouch and of its probe, in dist/ (OUT=dist)
 	@$(BIN)/python -m build -n --outdir $(or $(OUT),dist) . >.cache/dist.log 2>&1 && \
-	    $(BIN)/python -m build -n -C cmake.define.STATIC=ON --outdir $(or $(OUT),dist) probe >.cache/dist.log 2>&1 && \
+	    $(BIN)/python -m build -nx -C cmake.define.STATIC=ON --outdir $(or $(OUT),dist) probe >.cache/dist.log 2>&1 && \
 	    $(BIN)/python -m wheel tags --remove --platform-tag \
 	    manylinux_2_17_$$(uname -m).musllinux_1_1_$$(uname -m) $(or $(OUT),dist)/firsttouch_probe-*-linux_*.whl || \
 	    { cat .cache/dist.log; exit 1; }
