@@ -113,9 +113,9 @@ release: dev ## wheels, source archives, images' definitions, an SBOM and checks
 	    done; \
 	    diff "$$out/SHA256SUMS" "$$out.again/SHA256SUMS"; rm -r "$$out.again"; cat "$$out/SHA256SUMS"
 
-emulate: ## a shell (or CMD=…) on an emulated NUMA machine (SYSTEM=amd-opteron)
+emulate: ## run CMD=… on an emulated NUMA machine (SYSTEM=amd-opteron)
 	@setup/setup.sh test
-	@$(BIN)/python tests/emulated/emulate.py --machine $(SYSTEM) $(if $(CMD),-- sh -c "$$CMD")
+	@$(BIN)/python tests/emulated/emulate.py --machine $(SYSTEM) -- sh -c "$${CMD:?names the command}"
 
 lock: dev ## pin the newest Python packages that fit pyproject.toml (needs uv on PATH)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -7,15 +7,11 @@ It is copied into the initramfs, so it uses the standard library only and starts
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import pty
 import selectors
 import signal
 import socket
-import struct
 import subprocess
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,10 +53,8 @@ def main() -> None:
     host.send(channel.READY, b"")
     with contextlib.suppress(channel.ChannelClosedError):
         while True:
-            kind, request = host.receive()
-            # Input of a terminal whose command has ended in the meantime is dropped.
-            if kind == channel.COMMAND:
-                host.send_json(channel.EXIT, serve(host, channel.document(request)))
+            _, request = host.receive()
+            host.send_json(channel.EXIT, serve(host, channel.document(request)))
 
 
 def set_up(
@@ -112,48 +106,36 @@ def serve(host: Channel, request: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Command:
-    """A running command: its process, its output and, if it has one, its terminal."""
+    """A running command: its process and its output."""
 
     def __init__(self, host: Channel, request: dict[str, Any]) -> None:
         self._host = host
         self._selector = selectors.DefaultSelector()
         self._open_outputs = 0
-        self._terminal: int | None = None
         timeout = request["timeout"]
-        slave: int | None = None
-        if request["terminal"]:
-            self._terminal, slave = pty.openpty()
-            _resize(self._terminal, **request["terminal"])
         self._process = subprocess.Popen(
             request["argv"],
             cwd=request["cwd"],
             env=os.environ | request["env"],
-            stdin=subprocess.DEVNULL if slave is None else slave,
-            stdout=subprocess.PIPE if slave is None else slave,
-            stderr=subprocess.PIPE if slave is None else slave,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
             # The agent has one thread, so this is safe.
-            preexec_fn=_prepare if slave is None else _prepare_on_terminal,  # noqa: PLW1509
+            preexec_fn=_prepare,  # noqa: PLW1509
         )
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        if slave is not None:
-            os.close(slave)
-        for output, kind in (
-            (self._process.stdout, channel.STDOUT),
-            (self._process.stderr, channel.STDERR),
-            (self._terminal, channel.STDOUT),
-        ):
-            if output is not None:
-                self._open_outputs += 1
-                self._selector.register(output, selectors.EVENT_READ, self._forwarder(kind))
+        for output, kind in ((self._process.stdout, channel.STDOUT), (self._process.stderr, channel.STDERR)):
+            assert output is not None
+            self._open_outputs += 1
+            self._selector.register(output, selectors.EVENT_READ, self._forwarder(kind))
         self._running = True
         self._selector.register(os.pidfd_open(self._process.pid), selectors.EVENT_READ, self._ended)
-        self._selector.register(host, selectors.EVENT_READ, self._read_host)
+        # The end of the test runner ends the agent.
+        self._selector.register(host, selectors.EVENT_READ, lambda _: host.fill())
 
     def wait(self) -> dict[str, Any]:
         """Forward output until it ends and the process has ended, or until the time limit."""
-        # Keys may have arrived together with the request.
-        self._obey()
         timed_out = not self._forward(self._deadline)
         if timed_out:
             with contextlib.suppress(ProcessLookupError):
@@ -177,11 +159,7 @@ class _Command:
 
     def _forwarder(self, kind: bytes) -> Callable[[int], None]:
         def forward(descriptor: int) -> None:
-            try:
-                data = os.read(descriptor, 1 << 16)
-            except OSError:  # a terminal reports so that no process has it open any more
-                data = b""
-            if data:
+            if data := os.read(descriptor, 1 << 16):
                 self._host.send(kind, data)
             else:
                 self._selector.unregister(descriptor)
@@ -193,27 +171,6 @@ class _Command:
         self._selector.unregister(descriptor)
         os.close(descriptor)
         self._running = False
-        if self._terminal is not None:
-            # Background processes of a shell may keep the terminal open; the session has ended nevertheless.
-            self._open_outputs = 0
-
-    def _read_host(self, _: int) -> None:
-        self._host.fill()
-        self._obey()
-
-    def _obey(self) -> None:
-        """Handle a frame from the host."""
-        while (frame := self._host.buffered()) is not None:
-            kind, payload = frame
-            assert self._terminal is not None
-            if kind == channel.INPUT:
-                os.write(self._terminal, payload)
-            elif kind == channel.RESIZE:
-                _resize(self._terminal, **channel.document(payload))
-
-
-def _resize(terminal: int, *, rows: int, columns: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def _set_oom_score(score: int) -> None:
@@ -225,8 +182,3 @@ def _prepare() -> None:
     _set_oom_score(0)
     if CPUSET.is_dir():
         (CPUSET / "cgroup.procs").write_text("0")
-
-
-def _prepare_on_terminal() -> None:
-    _prepare()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

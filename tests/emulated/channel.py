@@ -16,9 +16,7 @@ from typing import Any
 
 # To the guest.
 SETUP = b"S"  # JSON: hostname, shared directory, time, ...
-COMMAND = b"C"  # JSON: argv, cwd, env, timeout, tty
-INPUT = b"I"  # bytes for the command's terminal
-RESIZE = b"W"  # JSON: rows, columns of the command's terminal
+COMMAND = b"C"  # JSON: argv, cwd, env, timeout
 # From the guest.
 HELLO = b"H"  # the agent runs and waits for SETUP
 READY = b"R"  # set up
@@ -63,7 +61,7 @@ class Channel:
 
     def receive(self, deadline: float | None = None) -> tuple[bytes, bytes]:
         """Return the next frame's kind and payload; *deadline* is a time.monotonic()."""
-        while (frame := self.buffered()) is None:
+        while (frame := self._buffered()) is None:
             if deadline is not None and not _readable(self._descriptor, deadline):
                 raise ChannelTimeoutError
             self.fill()
@@ -79,7 +77,7 @@ class Channel:
             raise ChannelClosedError
         self._received += data
 
-    def buffered(self) -> tuple[bytes, bytes] | None:
+    def _buffered(self) -> tuple[bytes, bytes] | None:
         """Return the next frame if all of it has been read."""
         if len(self._received) < _HEADER.size:
             return None

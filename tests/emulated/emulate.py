@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a shell on an emulated NUMA machine, or runs one command there (`make emulate`)."""
+"""Runs a command on an emulated NUMA machine (`make emulate`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 # This file is started by its path, so its package is not on sys.path.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from emulated import channel, image, machine, services, terminal
+from emulated import channel, image, machine, services
 from emulated.guest import Guest
 from firsttouch.errors import FirstTouchError
 from firsttouch.units import parse_bytes
@@ -21,8 +21,7 @@ from firsttouch.units import parse_bytes
 EXAMPLES = """\
 examples:
   emulate.py --list
-  emulate.py --machine amd-opteron                      a shell on it
-  emulate.py --machine small -- numactl --hardware      one command, and its exit status
+  emulate.py --machine small -- numactl --hardware      the command's output and exit status
   emulate.py --machine small -- sh -c 'lstopo --of console | head'
   emulate.py --machine small --memory-per-node 512MiB --share results -- make run
   emulate.py --machine amd-opteron -- reframe -c reframe/ -r --system amd-opteron
@@ -61,9 +60,7 @@ def main() -> int:
             environment |= services.start_slurm(guest)
             print(f"Slurm is up after {time.monotonic() - begin:.0f} s", file=sys.stderr)
         environment |= named(arguments.env)
-        if arguments.command:
-            return guest.stream(arguments.command, write, timeout=None, cwd=Path.cwd(), env=environment)
-        return terminal.attach(guest, [os.environ.get("SHELL", "/bin/sh")], cwd=Path.cwd(), env=environment)
+        return guest.stream(arguments.command, write, timeout=None, cwd=Path.cwd(), env=environment)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -81,8 +78,11 @@ def parse_arguments() -> argparse.Namespace:
         help="start a Slurm of this one host (default: for the machine of a system that is used through Slurm)",
     )
     parser.add_argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass this on too")
-    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="what to run instead of a shell")
-    return parser.parse_args()
+    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="what to run")
+    arguments = parser.parse_args()
+    if arguments.machine and not arguments.command:
+        parser.error("name a command after --")
+    return arguments
 
 
 def named(items: list[str]) -> Mapping[str, str]:

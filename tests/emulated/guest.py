@@ -165,9 +165,12 @@ class Guest:
 
         That is called with channel.STDOUT or channel.STDERR and some bytes.
         """
-        command = request(argv, timeout=timeout, cwd=cwd, env=env)
+        if isinstance(argv, str):
+            raise TypeError("argv is a list; for a shell command it is ['sh', '-c', command]")
+        words = [os.fspath(argument) for argument in argv]
+        command = {"argv": words, "timeout": timeout, "cwd": os.fspath(cwd), "env": dict(env or {})}
         try:
-            self.begin(command)
+            self.running.channel.send_json(channel.COMMAND, command)
             deadline = None if timeout is None else time.monotonic() + timeout + ANSWER_LIMIT
             while True:
                 kind, payload = self.frame(deadline)
@@ -179,11 +182,14 @@ class Guest:
             # next one's.
             self.close(f"a command was interrupted by {type(error).__name__}")
             raise
-        return exit_status(payload, argv, timeout)
-
-    def begin(self, request: Mapping[str, Any]) -> None:
-        """Start the command of a request(); the next frames have its output and end."""
-        self.running.channel.send_json(channel.COMMAND, request)
+        end = channel.document(payload)
+        if "errno" in end:
+            raise OSError(end["errno"], end["reason"], end["file"])
+        if end["timed_out"]:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(list(argv), timeout)
+        status: int = end["status"]
+        return status
 
     def frame(self, deadline: float | None) -> tuple[bytes, bytes]:
         """Return the next frame from the guest; raises GuestError if it is dead or silent."""
@@ -224,35 +230,3 @@ def compiled() -> None:
     """Compile the checkout's bytecode: in the guest this would take seconds."""
     for folder in CODE:
         compileall.compile_dir(folder, quiet=2)
-
-
-def request(
-    argv: Sequence[Argument],
-    *,
-    timeout: float | None,
-    cwd: Argument,
-    env: Mapping[str, str] | None,
-    terminal: Mapping[str, int] | None = None,
-) -> dict[str, Any]:
-    """Return the agent's order to run *argv*, on a terminal with these rows and columns if given."""
-    if isinstance(argv, str):
-        raise TypeError("argv is a list; for a shell command it is ['sh', '-c', command]")
-    return {
-        "argv": [os.fspath(argument) for argument in argv],
-        "timeout": timeout,
-        "cwd": os.fspath(cwd),
-        "env": dict(env or {}),
-        "terminal": terminal,
-    }
-
-
-def exit_status(payload: bytes, argv: Sequence[Argument], timeout: float | None) -> int:
-    """Return the exit status of an EXIT frame, or raise the exception of subprocess.run."""
-    end = channel.document(payload)
-    if "errno" in end:
-        raise OSError(end["errno"], end["reason"], end["file"])
-    if end["timed_out"]:
-        assert timeout is not None
-        raise subprocess.TimeoutExpired(list(argv), timeout)
-    status: int = end["status"]
-    return status

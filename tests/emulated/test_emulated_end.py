@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pty
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -83,47 +79,3 @@ def test_emulate_runs_a_command(
     printed = capfd.readouterr()
     assert printed.out == f"{Path.cwd()}\nvalue\n"
     assert printed.err.endswith("err\n")
-
-
-def shell(guest: Guest) -> NoReturn:
-    """Be emulate.py on the terminal of the standard streams, with a machine that has booted already."""
-    status = 1
-    try:
-        for number, (stream, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-            setattr(sys, stream, os.fdopen(number, mode, closefd=False))
-        emulate.Guest = lambda *_: contextlib.nullcontext(guest)  # type: ignore[assignment, misc]
-        os.environ["SHELL"] = "/bin/sh"
-        sys.argv = ["emulate.py", "--machine", "small", "--share", str(guest.shared)]
-        status = emulate.main()
-        sys.stdout.flush()
-    finally:
-        os._exit(status)
-
-
-@pytest.mark.parametrize("guest", ["small"], indirect=True)
-def test_emulate_gives_a_shell_on_a_terminal(guest: Guest) -> None:
-    runner, keyboard = pty.fork()
-    if runner == 0:
-        shell(guest)
-    shown = b""
-
-    def until(text: bytes, seconds: float) -> bool:
-        nonlocal shown
-        deadline = time.monotonic() + seconds
-        while text not in shown and time.monotonic() < deadline:
-            if select.select([keyboard], [], [], 0.5)[0]:
-                shown += os.read(keyboard, 4096)
-        return text in shown
-
-    assert until(b"booted in", 120)
-    os.write(keyboard, b"stty -echo; echo $(hostname) $(tty)\n")
-    assert until(b"small /dev/pts/0", 120), shown
-    os.write(keyboard, b"sh -c 'echo beg''un; exec sleep 600'\n")
-    assert until(b"begun", 120), shown
-    os.write(keyboard, b"\x03")
-    os.write(keyboard, b"echo interrupted $?\n")
-    assert until(b"interrupted 130", 120), shown
-    os.write(keyboard, f"echo kept > {guest.shared}/kept; exit 5\n".encode())
-    assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == 5
-    os.close(keyboard)
-    assert (guest.shared / "kept").read_text() == "kept\n"
