@@ -100,7 +100,7 @@ def main() -> None:
         program = aligner(name)
         prefix = aligners.build_index(program, data.reference, paths.data() / "index", sha256=data.sha256)
         work = replace(launch.prepare(program, prefix, list(data.reads), remembered=True), summed=True)
-        process = program.paired[0][0].format(size="s")
+        process = program.align.paired[0][0].format(size="s")
         peaks: dict[str, list[Peak]] = {way: [] for way in WAYS}
         sums = set()
         for number in range(rounds):

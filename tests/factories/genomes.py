@@ -30,7 +30,7 @@ def named(fits):
 
 def aligns_pairs(program):
     """Return whether an aligner takes pairs; the others are for long reads."""
-    return bool(program.paired)
+    return bool(program.align.paired)
 
 
 def has_large_batches(program):

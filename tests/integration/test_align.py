@@ -130,8 +130,10 @@ def test_the_users_command_gives_the_same_alignments(placed, case, reads, index,
     done = placed(TWO, "--", *argv)
     assert "INVALID" not in done.stderr.decode()
     assert "got no reads" not in done.stderr.decode()
-    settle = (lambda lines: list(sam.unambiguous_fields(lines, mates))) if program.same == "settled" else list
-    settle = settle if program.in_order else sorted
+    settle = (
+        (lambda lines: list(sam.unambiguous_fields(lines, mates))) if program.align.same == "settled" else list
+    )
+    settle = settle if program.align.in_order else sorted
     assert settle(body(done.stdout)) == settle(body(expected))
     header = [line for line in done.stdout.splitlines() if line.startswith(b"@")]
     groups = [line for line in expected.splitlines() if line.startswith((b"@RG", b"@SQ"))]

@@ -101,9 +101,9 @@ def in_parts(program, prefix, mates, cut, scratch):
 
 
 def kept(program, lines, mates):
-    if program.same == "exact":
+    if program.align.same == "exact":
         return lines
-    return list(unambiguous_fields(lines, mates, scores_only=program.same == "scored"))
+    return list(unambiguous_fields(lines, mates, scores_only=program.align.same == "scored"))
 
 
 def primary(lines):
@@ -128,11 +128,11 @@ def test_every_read_has_its_record_whatever_the_threads(program, phage, tmp_path
     assert sum(not int(line.split(b"\t", 2)[1]) & 0x4 for line in alone) > 0.4 * len(names_of(mates))
     two = align(program, prefix, mates, tmp_path, threads=2)
     assert sorted(two) == sorted(alone)
-    assert not program.in_order or two == alone
+    assert not program.align.in_order or two == alone
 
 
 @pytest.mark.parametrize(
-    "program", named(lambda program: program.paired and not has_large_batches(program)), indirect=True
+    "program", named(lambda program: program.align.paired and not has_large_batches(program)), indirect=True
 )
 @pytest.mark.parametrize("count", [1, 2])
 def test_parts_that_begin_with_a_batch_give_the_whole(program, mixed, count, tmp_path, tmp_path_factory):
@@ -144,7 +144,7 @@ def test_parts_that_begin_with_a_batch_give_the_whole(program, mixed, count, tmp
     parts = in_parts(program, prefix, mates, begin[len(begin) // 2], tmp_path)
     assert kept(program, parts, count) == kept(program, whole, count)
     # An aligner declared to choose among equally good places must do so; otherwise its declaration is too weak.
-    assert (parts == whole) == (program.same == "exact")
+    assert (parts == whole) == (program.align.same == "exact")
 
 
 @pytest.mark.parametrize("program", named(has_large_batches), indirect=True)
@@ -158,7 +158,11 @@ def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(program, 
     assert starts(program, far) == [0]
     prefix = built(program, reference, tmp_path_factory)
     # All reads have one best position, so that chance changes no quality, and scores alone show no distances.
-    strict = structs.replace(program, same="settled") if program.same == "scored" else program
+    strict = (
+        structs.replace(program, align=structs.replace(program.align, same="settled"))
+        if program.align.same == "scored"
+        else program
+    )
 
     def aligned(start, threads=1):
         lines = align(program, prefix, [m[start:] for m in mates], tmp_path, threads=threads)
@@ -188,10 +192,11 @@ def test_odd_reads_have_their_records_too(program, phage, tmp_path, tmp_path_fac
     assert primary(align(program, prefix, mates, tmp_path)) == names_of(mates)
 
 
-@pytest.mark.parametrize("program", named(lambda program: program.index_large), indirect=True)
+@pytest.mark.parametrize("program", named(lambda program: program.index.large), indirect=True)
 def test_a_large_index_works_as_well(program, phage, tmp_path, tmp_path_factory):
     reference, mates = phage
-    forced = structs.replace(program, index_argv=(program.index_argv[0], "--large-index", *program.index_argv[1:]))
+    argv = (program.index.argv[0], "--large-index", *program.index.argv[1:])
+    forced = structs.replace(program, index=structs.replace(program.index, argv=argv))
     forced.build_index(reference, tmp_path / "index", tmp_path / "log")
     small = built(program, reference, tmp_path_factory)
     assert program.index_bytes(tmp_path / "index") > program.index_bytes(small)

@@ -91,7 +91,7 @@ def nanopore(tmp_path_factory):
     return folder / "genome.fa", folder / "reads.fq", [read.split(b"\n")[0][1:].decode() for read in reads]
 
 
-@pytest.mark.parametrize("installed", named(lambda program: not program.paired), indirect=True)
+@pytest.mark.parametrize("installed", named(lambda program: not program.align.paired), indirect=True)
 def test_long_reads(installed, nanopore, tmp_path, tmp_path_factory):
     reference, reads, expected = nanopore
     prefix = built(installed, reference, tmp_path_factory)

@@ -68,8 +68,8 @@ def test_the_commands_of_the_study(family, aligners_of_studies):
     for variant in VARIANTS:
         aligner = aligners.aligner(f"{family}-{variant}")
         # Only the study's HISAT is known to map its index.
-        assert aligner.index_mapped == (("--mm",) if base.index_mapped or base.name == "hisat" else ())
-        assert (aligner.index_of, aligner.index_version_argv) == (base.name, base.index_version_argv)
+        assert aligner.index.mapped.words == (("--mm",) if base.index.mapped.words or base.name == "hisat" else ())
+        assert (aligner.index_of, aligner.index.version) == (base.name, base.index.version)
         assert aligner.summary == base.summary
         program = {"deferred": "parsing", "batched": "parsing"}.get(variant, variant)
         each = 70 if base.name == "bowtie" else 44  # reads of 50 bases, of 100
@@ -81,7 +81,7 @@ def test_the_commands_of_the_study(family, aligners_of_studies):
             reads = ("r1", "r2")[:mates]
             argv = aligner.argv(step, index=Path("i"), reads=reads, threads=7, batch_bases=9, scratch=Path("tmp"))
             words = " ".join(argv)
-            assert {aligner.program, argv[0], aligner.version_argv[0]} == {f"{family}-{program}"}
+            assert {aligner.program, argv[0], aligner.version_command.argv[0]} == {f"{family}-{program}"}
             assert " -I 250 -X 800 " in words
             assert "tmp/out.sam" in argv
             assert ("--no-temp-splicesite" in argv) == (base.name == "hisat")
@@ -90,4 +90,4 @@ def test_the_commands_of_the_study(family, aligners_of_studies):
             batch = {"deferred": "1", "batched": "32"}.get(variant)
             assert batch is None or argv[-2:] == ["--reads-per-batch", batch]
         assert aligner.origin.endswith("_paper_v2" if variant[0] != "t" else ("_v1", "_v2"))
-        assert not aligner.in_order
+        assert not aligner.align.in_order

@@ -93,7 +93,7 @@ def test_aligners_of_studies_are_described(name, aligners_of_studies):
         case = study_files.Case(family, configuration, "unpaired", 1, "")
         program = with_options(aligner(case.aligner), case.options)
         assert program.label == " ".join([case.aligner, *case.options])
-        assert bool(program.index_mapped) or not configuration.scenario.endswith("+shared"), case.aligner
+        assert bool(program.index.mapped.words) or not configuration.scenario.endswith("+shared"), case.aligner
 
 
 @settings(max_examples=20)

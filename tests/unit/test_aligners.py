@@ -66,7 +66,7 @@ def argvs(aligner, mates, *, index="idx", threads=7):
 @pytest.mark.parametrize("name", sorted(aligners.aligners()))
 def test_every_aligner_can_say_its_argv(name, mates):
     aligner = aligners.aligner(name)
-    if mates == 2 and not aligner.paired:
+    if mates == 2 and not aligner.align.paired:
         with pytest.raises(BadInput, match=f"^{name} "):
             aligner.steps(2)
         return
@@ -89,9 +89,9 @@ def test_every_aligner_can_say_its_argv(name, mates):
 @pytest.mark.parametrize("name", sorted(aligners.aligners()))
 def test_every_aligner_says_what_it_needs(name):
     aligner = aligners.aligner(name)
-    assert aligner.index_files
+    assert aligner.index.files
     assert aligner.need(10).bytes_for(2) > aligner.need(10).bytes_for(1) > 10 + 1_000_000
-    assert aligner.same in get_args(aligners.Same)
+    assert aligner.align.same in get_args(aligners.Same)
 
 
 def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
@@ -109,17 +109,17 @@ def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
         'base = "fast"\nprogram = "other"\nversion.argv = ["other"]\nindex.argv = ["o", "{reference}{index}"]',
     )
     fast, other = aligners.aligner("fast"), aligners.aligner("other")
-    assert (fast.index_of, fast.package, fast.thread_bytes, fast.instance_bytes) == (
+    assert (fast.index_of, fast.package, fast.memory.thread, fast.memory.instance) == (
         "aln",
         "aln-tools",
         2 << 20,
         200_000_000,
     )
-    assert (other.index_of, other.package, other.thread_bytes, other.version_pattern) == (
+    assert (other.index_of, other.package, other.memory.thread, other.version_command.pattern) == (
         "other",
         "",
         2 << 20,
-        fast.version_pattern,
+        fast.version_command.pattern,
     )
     assert command_line.parse(["bwa", "mem", "i", "r.fq"]).aligner.name == "bwa-mem"
     stand_in("aln-index", "echo aln 7")
@@ -350,8 +350,8 @@ def test_an_index_is_named_by_its_prefix_or_one_of_its_files(tmp_path, name):
     program = aligners.aligner(name)
     prefix = tmp_path / "hg.mmi"
     assert program.index_named(prefix) == prefix
-    for large in {"", program.index_large}:
-        files = [Path(f"{prefix}{suffix}{large}") for suffix in program.index_files]
+    for large in {"", program.index.large}:
+        files = [Path(f"{prefix}{suffix}{large}") for suffix in program.index.files]
         for file in files:
             file.parent.mkdir(exist_ok=True)
             file.touch()

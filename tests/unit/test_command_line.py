@@ -161,7 +161,7 @@ def test_what_else_a_command_says():
     assert (snap.pipes, snap.mates, snap.on_stdin, snap.output) == (1, 2, True, None)
     assert snap.threads == len(os.sched_getaffinity(0))
     ont = with_options(aligners.aligner("minimap2-map-ont"), ["-Y", "--MD"])
-    assert ont.single[0][-4:] == ("-Y", "--MD", "{index}.mmi", "{reads}")
+    assert ont.align.single[0][-4:] == ("-Y", "--MD", "{index}.mmi", "{reads}")
 
 
 def test_the_options_of_a_command_are_those_that_run_takes():
@@ -353,7 +353,7 @@ def test_the_program_is_the_one_that_the_command_names(tmp_path):
 )
 def test_own_options_in_the_commands_of_an_aligner(name, own, paired):
     aligner = with_options(aligners.aligner(name), shlex.split(own))
-    template = aligner.paired[0]
+    template = aligner.align.paired[0]
     argv = aligner.argv(template, index=Path("i"), reads=["A", "B"], threads=7, batch_bases=99, scratch=Path())
     assert shlex.join(argv) == paired
     assert (aligner.whole, aligner.label) == ("", f"{name} {shlex.join(shlex.split(own))}")

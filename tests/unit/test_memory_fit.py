@@ -53,9 +53,9 @@ def test_instances_need_room_beside_the_copy(opteron):
 def test_copies_save_memory_only_if_the_program_maps(opteron, program):
     need = program.need(5_000_000_000)
     saved = need.bytes_for(1) - need.bytes_for(1, "node")
-    assert saved == (need.index_bytes if program.index_mapped or program.index_loaded else 0)
+    assert saved == (need.index_bytes if program.index.mapped.words or program.index.loaded else 0)
     planned = plan(opteron, need)
-    if program.index_mapped:
+    if program.index.mapped.words:
         assert planned.scenario("8x8-bound+shared")
     else:
         with pytest.raises(CannotHere, match=r"memory option shared: "):

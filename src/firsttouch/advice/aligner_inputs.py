@@ -115,5 +115,5 @@ class Inputs(Struct, frozen=True):
 
     def _read(self) -> list[Path]:
         prefix = [] if self.index.is_dir() else [self.index]
-        steps = programs(step[0] for step in (*self.aligner.single, *self.aligner.paired))
+        steps = programs(step[0] for step in (*self.aligner.align.single, *self.aligner.align.paired))
         return [*self.files, *prefix, *self.aligner.index_paths(self.index), *steps]

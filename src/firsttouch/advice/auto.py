@@ -235,7 +235,7 @@ class Auto(Struct, frozen=True, dict=True):
                     self.command.lanes,
                     interleaved=self.command.interleaved,
                     least_part_bytes=_PIECE,
-                    any_names=self.command.aligner.any_names,
+                    any_names=self.command.aligner.align.any_names,
                 )
             )
             for piece in stream:

@@ -128,7 +128,7 @@ def _aligns_pairs(name: str) -> bool:
     from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - measuring memory needs none
 
     try:
-        return bool(aligner(name).paired)
+        return bool(aligner(name).align.paired)
     except BadInput:
         return True
 

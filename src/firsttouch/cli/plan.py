@@ -179,11 +179,11 @@ def _commands(scenario: Scenario, words: str, program: Aligner) -> Iterator[str]
         yield f"# a copy of the index in RAM, {evenly} {format_list(nodes)}"
     if copies in {"node", "all"}:
         yield f"# `firsttouch run` makes the copies and gives them to {program.program}"
-    if copies != "own" and program.index_mapped:
-        replaced = f" in place of {program.index_replaced}" if program.index_replaced else ""
-        yield f"# {program.program} maps its index with {shlex.join(program.index_mapped)}{replaced}"
-    if copies != "own" and program.index_loaded:
-        argv = [word.format(index="INDEX") for word in program.index_loaded]
+    if copies != "own" and program.index.mapped.words:
+        replaced = f" in place of {program.index.mapped.replaces}" if program.index.mapped.replaces else ""
+        yield f"# {program.program} maps its index with {shlex.join(program.index.mapped.words)}{replaced}"
+    if copies != "own" and program.index.loaded:
+        argv = [word.format(index="INDEX") for word in program.index.loaded]
         yield f"# {program.program} maps its index after `{shlex.join(argv)}`"
     for placement in scenario.placements:
         env = [f"{name}={value}" for name, value in memory_options.environment(scenario.options, {}).items()]

@@ -423,7 +423,7 @@ class _Task(Struct):
             smallest_part_bytes=min(division.SMALLEST_PART_BYTES, division.PART_BYTES),
             instances=self.scenario.instances,
             merged=command.pipes == 1,
-            any_names=command.aligner.any_names,
+            any_names=command.aligner.align.any_names,
         ) as reads:
             messages = Messages(command.aligner.summary, self.scenario.instances, _write_message)
             work = stream.Run(

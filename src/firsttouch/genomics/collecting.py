@@ -64,7 +64,7 @@ class InstanceOutput:
         self._counted: SamTail | None = None
         self._is_divided = not (command.aligner.whole or repeated)
         step = command.mates // command.pipes  # mates in one text
-        if command.aligner.in_order or not self._is_divided:
+        if command.aligner.align.in_order or not self._is_divided:
             self._tail = tail = SamTail(self.file)
             self._counted = None if command.aligner.whole else tail
             self._want = lambda piece: tail.want(

@@ -388,7 +388,7 @@ def parse(words: Sequence[str]) -> UserCommand:
         reasons.append(f"each instance would index {named[-1]}: index it once, in a file *{syntax.index_suffix}")
     batch = batch.for_mates(2 if interleaved or (lanes and len(lanes[0]) == 2) else 1)
     index = _index(aligner, syntax, named[-1]) if named else None
-    if reasons and ("index_made" in syntax.flags or aligner.with_reference):
+    if reasons and ("index_made" in syntax.flags or aligner.index.with_reference):
         # The program may be given a FASTA file and build the index itself.
         index = index if index and all(path.is_file() for path in aligner.index_paths(index)) else None
     sam = syntax.roles.get("sam", ())
@@ -427,8 +427,10 @@ def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
     """Return the aligner that *words* call, with the program in them, and the number of the program's words."""
     if call := recognize(words):
         aligner, length = call
-        if words[0] != aligner.program and aligner.version_argv[0] == aligner.program:
-            aligner = replace(aligner, program=words[0], version_argv=(words[0], *aligner.version_argv[1:]))
+        version = aligner.version_command
+        if words[0] != aligner.program and version.argv[0] == aligner.program:
+            version = replace(version, argv=(words[0], *version.argv[1:]))
+            aligner = replace(aligner, program=words[0], version_command=version)
         return aligner, length
     syntaxes = [a.command for name, a in aligners.aligners().items() if a.command_of == name]
     names = [" ".join(syntax.begins[0]) for syntax in syntaxes if syntax and not syntax.refused]
@@ -490,9 +492,11 @@ def with_options(aligner: Aligner, words: Sequence[str]) -> Aligner:
     reasons = "; ".join(dict.fromkeys(_reasons(aligner, replace(syntax, needs={}), arguments)))
     own = tuple(word.replace("{", "{{").replace("}", "}}") for word in words)
     single, paired = (
-        tuple(_inserted(syntax, step, own) for step in steps) for steps in (aligner.single, aligner.paired)
+        tuple(_inserted(syntax, step, own) for step in steps)
+        for steps in (aligner.align.single, aligner.align.paired)
     )
-    return replace(aligner, single=single, paired=paired, own=tuple(words), whole=reasons)
+    align = replace(aligner.align, single=single, paired=paired)
+    return replace(aligner, align=align, own=tuple(words), whole=reasons)
 
 
 def check_own_outputs(aligner: Aligner, inputs: Sequence[Path]) -> None:
@@ -566,7 +570,7 @@ def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments) -> Iterator
             yield from (f"{argument.name} {v} is not SAM" for v in argument.values if re.search("bam$|samNoSQ", v))
         if argument.role in {"", "index", "sam"}:
             yield from (f"{value} can be read only once" for value in argument.values if _is_pipe(value))
-        if argument.role == "index" and aligner.index_parts:
+        if argument.role == "index" and aligner.index.parts:
             for value in argument.values:
                 if not _is_pipe(value) and has_several_parts(Path(value)):
                     yield f"{value} has several parts, which need all reads each: build an index of one part by -I"

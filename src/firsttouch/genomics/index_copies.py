@@ -174,7 +174,7 @@ class IndexCopies:
             finally:
                 live("")
             # A suffix that begins with a slash names a file in the prefix, which is a folder then.
-            is_folder = self._aligner.index_files[0].startswith("/")
+            is_folder = self._aligner.index.files[0].startswith("/")
             prefix = store.folder if is_folder else store.folder / self._prefix.name
             copied, maps = self._aligner.index_paths(prefix), self._aligner.index_use == "mapped"
             index_pages = _pages(index, store.verify(), copied, must_map=maps)
@@ -189,7 +189,7 @@ class IndexCopies:
         hold = ram_store.hold(banks, size, even=len(banks) > 1, private_shm=True)
         store = self._stack.enter_context(hold)
         entering = tuple(store.prefix_argv())
-        argv = [word.format(index=self._name) for word in self._aligner.index_loaded]
+        argv = [word.format(index=self._name) for word in self._aligner.index.loaded]
         live(f"{' '.join(argv)}")
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
             log = Path(folder, "log")

@@ -138,7 +138,7 @@ def prepare(
     with no_idle_threads():
         from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
-    checked = inspect(files, rule, interleaved=interleaved, any_names=aligner.any_names, say=say)
+    checked = inspect(files, rule, interleaved=interleaved, any_names=aligner.align.any_names, say=say)
     return Work(aligner, index, checked)
 
 
@@ -251,7 +251,7 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
         least_part_bytes=division.PART_BYTES,
         instances=scenario.instances,
         merged=work.programs.pipes == 1,
-        any_names=work.aligner.any_names,
+        any_names=work.aligner.align.any_names,
         division=parts,
     )
 
@@ -264,7 +264,7 @@ def _reads_itself(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> b
 
 
 def _checksums(work: Work, ranges: Sequence[sam.ByteRange]) -> sam.Checksums:
-    same = work.aligner.same
+    same = work.aligner.align.same
     return sam.checksums(
         ranges,
         settle=None if same == "exact" else work.reads.mates,

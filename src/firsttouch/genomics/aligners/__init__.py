@@ -45,25 +45,34 @@ class _VersionCommand(FileTable, frozen=True):
 
 
 class _Mapped(FileTable, frozen=True):
+    #: The words that make the program map the files, in place of the word *replaces*, if present.
     words: Words
     replaces: Word = ""
 
 
 class _Index(FileTable, frozen=True):
     argv: Words
+    #: The suffixes of the files; an index with 64-bit offsets adds *large* (empty: there is only one kind).
     files: Words
+    #: The argv that prints the version of the program that builds it (empty: the aligner's).
     version: Words = ()
     large: Word = ""
+    #: The prefix is the FASTA file, and the program writes the files next to it.
     with_reference: bool = False
+    #: It may have several parts, see :meth:`Aligner.check_header`.
     parts: bool = False
-    mapped: _Mapped | None = None
+    mapped: _Mapped = _Mapped(())
+    #: The argv that loads an index into /dev/shm, where the program finds and maps it.
     loaded: Words = ()
 
 
 class _Align(FileTable, frozen=True):
+    #: The argv templates of the steps; the last one writes SAM to its standard output.
     single: _Steps
+    #: The output keeps the order of the input with any number of threads.
     in_order: bool
     same: Same
+    #: The same for pairs (empty: it aligns none), and whether these may have different names.
     paired: _Steps = ()
     any_names: bool = False
     batch_bases: Count | None = None
@@ -72,9 +81,11 @@ class _Align(FileTable, frozen=True):
 
 
 class _MemoryNeed(FileTable, frozen=True):
+    #: Of an instance and of each of its threads in addition to the index, and of each base of a batch.
     instance: Bytes
     thread: Bytes
     batch_base: Bytes = Bytes(0)
+    #: The memory of the index as a multiple of its files.
     index: Annotated[float, Meta(ge=1)] = 1.0
 
 
@@ -171,7 +182,7 @@ def _mistakes(described: AlignerFile, data: Mapping[str, Any]) -> Iterator[tuple
     if index.loaded:
         for reason in _wrong_placeholders([index.loaded], allowed={"index"}, required={"index"}):
             yield "index", "loaded", reason
-        if index.mapped:
+        if index.mapped.words:
             yield (
                 "index",
                 "loaded",
@@ -237,59 +248,30 @@ Steps = tuple[tuple[str, ...], ...]
 
 
 class Aligner(Struct, frozen=True):
-    """An aligner as its TOML file describes it.
+    """An aligner as its TOML file describes it, in the tables *index*, *align* and *memory*.
 
-    *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
-    suffixes of the index files; an index with 64-bit offsets adds *index_large* (empty: there is only one kind).
-    *with_reference*: the index's prefix is the FASTA file, and the program writes the index files next to it. The
-    words *index_mapped* (in place of the word *index_replaced*, if present) make the program map these files.
-    *index_loaded* is the argv that loads an index into /dev/shm, where the program finds and maps it.
-    *index_parts*: the index may have several parts, see :meth:`check_header`. *single* and *paired* (empty: it
-    aligns no pairs) are the argv templates of the steps; the last step writes SAM to its standard output.
-
-    *in_order*: the output keeps the order of the input with any number of threads. *batch* is the rule of batches,
-    on whose limits the output depends (without conditions: it does not). *instance_bytes* and *thread_bytes* are
-    the memory of an instance and of each of its threads in addition to the index, which takes *index_times* the
-    size of its files, and *batch_base_bytes* the memory of each base of a batch. *command* describes how users
+    *package* is its Debian package (empty: none), and *origin* says how to get the program. *batch* is the rule of
+    batches, on whose limits the output depends (without conditions: it does not). *command* describes how users
     call it, or the aligner *command_of* with the same options. *own* are the user's options
     (:func:`firsttouch.genomics.command_line.with_options`), and *whole* is why these allow one instance only
-    (empty: any number).
-
-    *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
-    program that builds it (empty: the aligner's). *any_names*: it aligns mates with different names. *summary*
-    describes its summary on standard error.
+    (empty: any number). *index_of* is the aligner whose index it uses. *summary* describes its summary on standard
+    error.
     """
 
     name: str
     program: str
     package: str
     origin: str
-    version_argv: tuple[str, ...]
-    version_pattern: str
-    index_argv: tuple[str, ...]
-    index_files: tuple[str, ...]
-    index_large: str
-    with_reference: bool
-    single: Steps
-    paired: Steps
-    in_order: bool
-    same: Same
+    version_command: _VersionCommand
+    index: _Index
+    align: _Align
+    memory: _MemoryNeed
     batch: BatchRule
-    instance_bytes: int
-    thread_bytes: int
-    batch_base_bytes: int = 0
-    index_times: float = 1
-    index_parts: bool = False
-    index_mapped: tuple[str, ...] = ()
-    index_replaced: str = ""
-    index_loaded: tuple[str, ...] = ()
     command: command_syntax.Syntax | None = None
     command_of: str = ""
     own: tuple[str, ...] = ()
     whole: str = ""
     index_of: str = ""
-    index_version_argv: tuple[str, ...] = ()
-    any_names: bool = False
     summary: messages.AlignerSummary = messages.AlignerSummary()
 
     @property
@@ -302,9 +284,9 @@ class Aligner(Struct, frozen=True):
 
         Raises BadInput for pairs if the aligner aligns single reads only.
         """
-        if mates == 2 and not self.paired:
+        if mates == 2 and not self.align.paired:
             raise BadInput(f"{self.name} aligns single reads only: give one file of reads")
-        return self.paired if mates == 2 else self.single
+        return self.align.paired if mates == 2 else self.align.single
 
     def batches(self, bases: int | None = None) -> BatchRule:
         """Return the rule of the batches; *bases* replaces its number of bases."""
@@ -341,14 +323,14 @@ class Aligner(Struct, frozen=True):
 
     def index_paths(self, index: Path) -> list[Path]:
         """Return the files of the index with that prefix, whether they exist or not."""
-        large = self.index_large if self.is_large(index) else ""
-        reference = [index] if self.with_reference else []
-        return reference + [Path(f"{index}{suffix}{large}") for suffix in self.index_files]
+        large = self.index.large if self.is_large(index) else ""
+        reference = [index] if self.index.with_reference else []
+        return reference + [Path(f"{index}{suffix}{large}") for suffix in self.index.files]
 
     def index_named(self, path: Path) -> Path:
         """Return the prefix of the index that *path* names: by its prefix, or by one of its files."""
-        for suffix in sorted(self.index_files, key=len, reverse=True) if path.is_file() else ():
-            name = str(path).removesuffix(self.index_large)
+        for suffix in sorted(self.index.files, key=len, reverse=True) if path.is_file() else ():
+            name = str(path).removesuffix(self.index.large)
             if name.endswith(suffix) and not Path(f"{path}{suffix}").exists():
                 return Path(name.removesuffix(suffix))
         return path
@@ -363,20 +345,20 @@ class Aligner(Struct, frozen=True):
 
     def is_large(self, index: Path) -> bool:
         """Return whether only a large index exists; programs prefer the small one."""
-        first = f"{index}{self.index_files[0]}"
-        return bool(self.index_large) and not Path(first).is_file() and Path(first + self.index_large).is_file()
+        first = f"{index}{self.index.files[0]}"
+        return bool(self.index.large) and not Path(first).is_file() and Path(first + self.index.large).is_file()
 
     @property
     def index_use(self) -> IndexUse:
         """How the program uses the files of its index, which decides what memory instances can share."""
-        return "mapped" if self.index_mapped else "loaded" if self.index_loaded else "read"
+        return "mapped" if self.index.mapped.words else "loaded" if self.index.loaded else "read"
 
     def mapping_argv(self, argv: Sequence[str], first: int | None = None) -> list[str]:
         """Return *argv* with the words that make the program map its index.
 
         *first* is the number of words before its options (None: as in the argv templates).
         """
-        words, replaced = self.index_mapped, self.index_replaced
+        words, replaced = self.index.mapped.words, self.index.mapped.replaces
         if not words:
             return [*argv]
         if replaced in argv:
@@ -389,11 +371,11 @@ class Aligner(Struct, frozen=True):
 
     def need(self, index_bytes: int, batch_bases: int | None = None) -> Need:
         """Return the memory that an instance needs; *batch_bases* replaces the aligner's own batch size."""
-        batch = self.batch_base_bytes * (batch_bases or self.batch.bases)
+        batch = self.memory.batch_base * (batch_bases or self.batch.bases)
         return Need(
-            round(index_bytes * self.index_times),
-            self.instance_bytes + batch,
-            self.thread_bytes,
+            round(index_bytes * self.memory.index),
+            self.memory.instance + batch,
+            self.memory.thread,
             file_bytes=index_bytes,
             index_use=self.index_use,
         )
@@ -403,7 +385,7 @@ class Aligner(Struct, frozen=True):
 
         For each part the program reads all reads again, which a pipe cannot provide, and it writes no references.
         """
-        if self.index_parts and not any(line.startswith(b"@SQ\t") for line in header.splitlines()):
+        if self.index.parts and not any(line.startswith(b"@SQ\t") for line in header.splitlines()):
             raise BadInput(
                 f"{self.name} wrote no @SQ lines: its index has several parts, for each of which it reads all "
                 "reads; make an index of one part, with a larger -I"
@@ -411,14 +393,15 @@ class Aligner(Struct, frozen=True):
 
     def version(self) -> str:
         """Return the installed program's version; raises Missing, or RunFailed if it does not print one."""
-        return _version(self.version_argv, self.version_pattern, *map(_identity, self._require(self.program)))
+        command = self.version_command
+        return _version(command.argv, command.pattern, *map(_identity, self._require(self.program)))
 
     def index_version(self) -> str:
         """Return the version of the program that builds the index; raises what :meth:`version` raises."""
-        if not self.index_version_argv:
+        if not self.index.version:
             return self.version()
-        identities = map(_identity, self._require(self.index_version_argv[0]))
-        return _version(self.index_version_argv, self.version_pattern, *identities)
+        identities = map(_identity, self._require(self.index.version[0]))
+        return _version(self.index.version, self.version_command.pattern, *identities)
 
     def _require(self, *programs: str) -> list[str]:
         """Return the files of *programs*; raises Missing, with the aligner's origin, for one not on PATH."""
@@ -430,10 +413,10 @@ class Aligner(Struct, frozen=True):
 
     def build_index(self, reference: Path, index: Path, log: Path) -> None:
         """Build the index with prefix *index* from a FASTA file; raises RunFailed with the log's end."""
-        self._require(self.program, self.index_argv[0])
-        if self.with_reference:
+        self._require(self.program, self.index.argv[0])
+        if self.index.with_reference:
             shutil.copyfile(reference, index)
-        argv = [a.format(reference=reference, index=index) for a in self.index_argv]
+        argv = [a.format(reference=reference, index=index) for a in self.index.argv]
         with log.open("wb") as out, child(argv, stdout=out, stderr=out) as process:
             status = process.wait()
         if status:
@@ -470,7 +453,7 @@ def _origin(homepage: str, debian: str) -> str:
 def parse(name: str, text: str, file: str) -> Aligner:
     """Return the aligner that a TOML text describes; raises BadInput naming *file*, line and fault."""
     described, data, places = _read(name, text, file)
-    index, align, memory = described.index, described.align, described.memory
+    index, align = described.index, described.align
     sized = any("size" in fields(step) for step in (*align.single, *align.paired))
     command = command_syntax.syntax(data["command"]) if described.command else None
     if described.command_of:
@@ -478,35 +461,19 @@ def parse(name: str, text: str, file: str) -> Aligner:
     summary = described.summary
     batch = BatchRule(align.batch_bases or 0, align.batch_reads or 0, align.batch_bytes or 0)
     return Aligner(
-        name=name,
-        program=described.program,
-        package=described.debian,
-        origin=_origin(described.homepage, described.debian),
-        version_argv=described.version.argv,
-        version_pattern=described.version.pattern,
-        index_argv=index.argv,
-        index_files=index.files,
-        index_large=index.large if sized else "",
-        with_reference=index.with_reference,
-        single=align.single,
-        paired=align.paired,
-        in_order=align.in_order,
-        same=align.same,
-        batch=replace(batch, names=command is not None and "mates_by_name" in command.flags),
-        instance_bytes=memory.instance,
-        thread_bytes=memory.thread,
-        batch_base_bytes=memory.batch_base,
-        index_times=memory.index,
-        index_parts=index.parts,
-        index_mapped=index.mapped.words if index.mapped else (),
-        index_replaced=index.mapped.replaces if index.mapped else "",
-        index_loaded=index.loaded,
-        command=command,
+        name,
+        described.program,
+        described.debian,
+        _origin(described.homepage, described.debian),
+        described.version,
+        replace(index, large=index.large if sized else ""),
         # Restoring the order needs the names.
-        any_names=align.any_names and align.in_order,
+        replace(align, any_names=align.any_names and align.in_order),
+        described.memory,
+        replace(batch, names=command is not None and "mates_by_name" in command.flags),
+        command,
         command_of=described.command_of or places.get("command", name),
         index_of=places["index"],
-        index_version_argv=index.version,
         summary=aligner(summary.of).summary if summary.of else messages.summary(summary),
     )
 
