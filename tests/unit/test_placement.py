@@ -102,18 +102,18 @@ def with_memory(topology):
 GROUPS = ("original,localalloc,interleave", "original,localalloc,interleave,cache")
 
 
-@given(topologies(), st.sampled_from((None, 1, 2, 3, 8, 1000)), st.booleans(), st.sampled_from(GROUPS))
+@given(topologies(), st.sampled_from((None, 1, 2, 3, 8, 1000)), st.sampled_from(GROUPS))
 @settings(max_examples=100, deadline=None)
-def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_memory, group):
+def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, group):
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
     banks = {n for n in with_memory(topology) if topology.node(n).subtype != "GPUMemory"}
     ordinary = {n for n in banks if topology.node(n).subtype not in {"HBM", "CXL-DRAM"} or topology.node(n).pus}
-    banks = banks if all_memory else ordinary or banks
+    banks = ordinary or banks
     if not usable or not banks or not 1 <= (threads or 1) <= len(usable):
         with pytest.raises(BadInput, match=r"no PU|no NUMA node|--threads"):
-            plan(topology, threads=threads, all_memory=all_memory)
+            plan(topology, threads=threads)
         return
-    planned = plan(topology, threads=threads, all_memory=all_memory, policies=group)
+    planned = plan(topology, threads=threads, policies=group)
     assert [name for name, _ in planned.infeasible if name != "cache"] == []
     names = [s.name for s in planned.scenarios]
     assert len({n.lower() for n in names}) == len(names)
@@ -278,7 +278,7 @@ def test_a_memoryless_node_uses_the_nearest_bank():
     assert [p.numa_nodes for p in planned.scenario("3x-bound").placements] == [(2,), (1,), (2,)]
 
 
-def test_neither_device_memory_nor_other_kinds_unless_asked():
+def test_neither_device_memory_nor_other_kinds_are_used():
     """POWER9 with two GPUs and CXL memory, whose NUMA nodes have memory and no PUs."""
     topology = machine((0, 4, 8 * GIB), (8, 4, 8 * GIB), (254, 0, 16 * GIB), (255, 0, 16 * GIB), (9, 0, 8 * GIB))
     kinds = {254: "GPUMemory", 255: "GPUMemory", 9: "CXL-DRAM"}
@@ -288,7 +288,6 @@ def test_neither_device_memory_nor_other_kinds_unless_asked():
     planned = plan(topology)
     assert numactl(planned, "1x-interleave") == ["--interleave=0,8"]
     assert numactl(planned, "2x-interleave") == [f"--cpunodebind={n} --interleave={n}" for n in (0, 8)]
-    assert numactl(plan(topology, all_memory=True), "1x-interleave") == ["--interleave=0,8-9"]
     only = tuple(replace(n, subtype="HBM" if n.pus else "GPUMemory") for n in topology.numa_nodes)
     assert numactl(plan(replace(topology, numa_nodes=only)), "1x-interleave") == ["--interleave=0,8"]
 

@@ -50,8 +50,6 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(index, "--dataset", help="take the size from the index of this dataset")
     options.add(parser, "--threads", "--policies")
     options.add(parser, "--options", help="list these memory options: none, all (default), or a list with commas")
-    everywhere = "place data on high-bandwidth, persistent and CXL memory, too"
-    parser.add_argument("--all-memory", action="store_true", help=everywhere)
     options.add_topology(parser)
     options.add(parser, "scenario", nargs="?", help="print the commands of this scenario")
 
@@ -62,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     size = _index_bytes(program, args.index_size, args.index, args.dataset)
     need = program.need(size or 0)
     host = load(xml=args.xml, fsroot=args.fsroot)
-    planned = plan(host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory)
-    memory = sum(host.node(n).memory_bytes for n in (host.memory_nodes if args.all_memory else host.data_nodes))
+    planned = plan(host, need, threads=args.threads, policies=args.policies)
+    memory = sum(host.node(n).memory_bytes for n in host.data_nodes)
     if args.scenario:
         scenario = planned.scenario(args.scenario)
         if args.json:

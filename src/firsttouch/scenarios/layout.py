@@ -30,16 +30,15 @@ class Share(Struct, frozen=True):
 class Layout:
     """Divides a topology's usable PUs among instances.
 
-    *threads* limits the threads in total (default: all usable PUs). Data go to :attr:`Topology.data_nodes`, or
-    with *all_memory* to all :attr:`Topology.memory_nodes`. Raises BadInput if no PU or no memory may be used, or
-    if *threads* is out of range.
+    *threads* limits the threads in total (default: all usable PUs). Data go to :attr:`Topology.data_nodes`. Raises
+    BadInput if no PU or no memory may be used, or if *threads* is out of range.
     """
 
-    def __init__(self, topology: Topology, threads: int | None, *, all_memory: bool = False) -> None:
+    def __init__(self, topology: Topology, threads: int | None) -> None:
         self.topology = topology
         self.pus = {n: topology.usable_pus(n) for n in topology.cpu_nodes}
         self.total = sum(map(len, self.pus.values()))
-        self.banks = topology.memory_nodes if all_memory else topology.data_nodes
+        self.banks = topology.data_nodes
         if not self.total:
             raise BadInput("no PU that may be used belongs to a NUMA node", file=topology.file)
         if not self.banks:

@@ -328,17 +328,16 @@ def plan(
     *,
     threads: int | None = None,
     policies: str = "thesis",
-    all_memory: bool = False,
 ) -> Plan:
     """Return the usual scenarios for *topology*: the scenarios of the thesis's study, scaled to it.
 
     *need* is the memory of one instance. *threads* limits the threads in total (default: all usable PUs).
     *policies* is a group (:data:`~policies.GROUPS`) or a comma-separated list; scenarios of a policy that this
-    host refuses are infeasible. *all_memory* also puts data on high-bandwidth, persistent and CXL memory.
+    host refuses are infeasible.
 
     Raises BadInput if no PU or no memory may be used, *threads* is out of range, or a policy is unknown.
     """
-    planner = _Planner(Layout(topology, threads, all_memory=all_memory), need or Need())
+    planner = _Planner(Layout(topology, threads), need or Need())
     wanted = select_policies(policies)
     if policies in GROUPS and not planner.several_tiers:
         wanted = tuple(policy for policy in wanted if not policy.tiers)
