@@ -11,11 +11,11 @@ from __future__ import annotations
 import bisect
 import contextlib
 import gzip
-import io
 import math
 import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +63,10 @@ def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
     """Write about *fraction* of the reads to files in *folder*, one per mate, compressed if the input is."""
     wanted = max(1, round(fraction * whole.records))
     packed = whole.layouts[0].file.gzipped
+    opened = partial(gzip.GzipFile, mode="wb", compresslevel=1) if packed else partial(Path.open, mode="wb")
     names = tuple(folder / f"sample-{wanted}-{m + 1}.fq{'.gz' if packed else ''}" for m in range(whole.mates))
     with contextlib.ExitStack() as stack:
-        outs = [stack.enter_context(_writing(name, packed=packed)) for name in names]
+        outs = [stack.enter_context(opened(name)) for name in names]
         pieces = [(part.begins, count) for part, count in _pieces(whole, wanted)]
         for mate, out in enumerate(outs):
             with mate_lines(whole, pieces, mate) as lines:
@@ -79,10 +80,6 @@ def _sample_work(whole: Work, sample: Sample, instances: int) -> Work:
     # Smaller batches change the output of some aligners, but a trial's output is not kept.
     rule = BatchRule(min(whole.reads.batches.rule.bases, max(1, sample.bases // (_BATCHES * instances))))
     return replace(whole, reads=fastq.inspect(sample.files, rule), summed=False, counted=False)
-
-
-def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
-    return gzip.GzipFile(name, "wb", compresslevel=1) if packed else name.open("wb")
 
 
 def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[InputPart, int]]:

@@ -27,7 +27,7 @@ def records(root: Path = Path("/"), since: Usage | None = None) -> Iterator[Reco
     A setting that the kernel does not show is left out; busy_pus is then 0.
     """
     settings = {
-        "huge_pages": _huge_pages(root),
+        "huge_pages": _HUGE.get(kernel_files.bracketed_word(root / "sys/kernel/mm/transparent_hugepage/enabled")),
         "numa_balancing": kernel_files.number(root / "proc/sys/kernel/numa_balancing"),
         "frequency_share": _frequency(root),
         "usable_share": _usable(root),
@@ -36,11 +36,6 @@ def records(root: Path = Path("/"), since: Usage | None = None) -> Iterator[Reco
         if value is not None:
             yield Record("topology", metric, "1", "neither", (value,), software=software())
     yield _busy(root) if since is None else busy_pus(since, root)
-
-
-def _huge_pages(root: Path) -> float | None:
-    """Return 0 if transparent huge pages are never used, 1 if programs ask for them, 2 if always."""
-    return _HUGE.get(kernel_files.bracketed_word(root / "sys/kernel/mm/transparent_hugepage/enabled"))
 
 
 def _frequency(root: Path) -> float | None:

@@ -77,6 +77,7 @@ def site_configuration(settings: Path) -> dict[str, Any]:
         raise ConfigError(str(error)) from None
     # ReFrame selects the first system with a matching hostname, so a pattern for any host comes last.
     systems.sort(key=lambda system: ".*" in system["hostnames"])
+    local = [s["name"] for s in systems if all(p["scheduler"] == "local" for p in s["partitions"])]
     out = paths.results() / "reframe"
     if (checks_tmpdir := os.environ.pop(TMPDIR, None)) is not None:
         os.environ["TMPDIR"] = checks_tmpdir
@@ -94,7 +95,7 @@ def site_configuration(settings: Path) -> dict[str, Any]:
                 # state.
                 "remote_detect": False,
             },
-            {"target_systems": [system["name"] for system in systems if _is_local(system)], **_POLLS},
+            {"target_systems": local, **_POLLS},
         ],
         "logging": [
             {
@@ -126,10 +127,6 @@ def _log_level() -> str:
     """
     verbose = os.environ.get("RFM_VERBOSE") or any(re.match(r"-\w*v|--verb", word) for word in sys.argv[1:])
     return "undefined" if verbose else "info"
-
-
-def _is_local(system: dict[str, Any]) -> bool:
-    return all(partition["scheduler"] == "local" for partition in system["partitions"])
 
 
 def _folders() -> dict[str, str]:

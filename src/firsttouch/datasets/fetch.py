@@ -203,7 +203,7 @@ def get(
     genome_size (bases, or a text such as ``50MB``), repeat_fraction, seed, pairs, read_length. Raises BadInput,
     Missing (no network, no program, disk full) or RunFailed (wrong checksum, broken download).
     """
-    report = progress or _silent
+    report = progress or (lambda *_: None)
     request = _request(name, options)
     given = _given_files(request, from_files)
     if given or not all(request.place.is_untouched(file) for file in request.files):
@@ -374,7 +374,3 @@ def _local(request: _Request, reference: LocalDataset | None) -> LocalDataset:
         sha256=reference.sha256 if reference else sums[0],
         notes=(*notes, *(reference.notes if reference else ())),
     )
-
-
-def _silent(_what: str, _done: int, _total: int | None) -> None:
-    """Report no progress."""

@@ -247,7 +247,7 @@ class Place(NamedTuple):
         with suppress(FileNotFoundError):
             records = json.loads(self.state_path.read_text(encoding="utf-8"))
         records[name] = {**entry, "stamp": _stamp(self.path(name))}
-        write_json(self.state_path, records)
+        atomic_files.write(self.state_path, json.dumps(records, indent=1) + "\n")
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
@@ -272,11 +272,6 @@ class Place(NamedTuple):
 def _stamp(path: Path) -> list[int]:
     status = path.stat()
     return [status.st_size, status.st_ino, status.st_ctime_ns]
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write *value* to *path* atomically."""
-    atomic_files.write(path, json.dumps(value, indent=1) + "\n")
 
 
 def need_space(folder: Path, need: int, what: str) -> None:

@@ -129,9 +129,10 @@ class Installed(Struct, frozen=True):
 def read_modules(root: Path = Path("/")) -> Installed:
     """Return the modules of this host, or of the stored *root* (without dmidecode)."""
     if root == Path("/"):
-        modules, reason = _by_dmidecode()
-        if not reason:
-            return Installed(modules, "dmidecode")
+        try:
+            return Installed(parse(_dmidecode()), "dmidecode")
+        except FirstTouchError as error:
+            reason = str(error)
     else:
         reason = "a stored host has no SMBIOS tables"
     if modules := read_udev(kernel_files.text(root / "run/udev/data/+dmi:id")):
@@ -139,14 +140,6 @@ def read_modules(root: Path = Path("/")) -> Installed:
     if modules := read_edac(root):
         return Installed(modules, "edac", reason)
     return Installed((), "", reason)
-
-
-def _by_dmidecode() -> tuple[tuple[Module, ...], str]:
-    """Return the modules that dmidecode prints, or why it cannot."""
-    try:
-        return parse(_dmidecode()), ""
-    except FirstTouchError as error:
-        return (), str(error)
 
 
 def _dmidecode() -> str:

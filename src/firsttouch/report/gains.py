@@ -66,7 +66,7 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
 
     With a single repetition and host the noise is unknown, and so are the ends.
     """
-    means = {s: {h: _mean_log(some) for h, some in of_host.items()} for s, of_host in times.items()}
+    means = {s: {h: float(np.mean(np.log(some))) for h, some in of_host.items()} for s, of_host in times.items()}
     base = means[default]
     ratios = {s: {h: base[h] - mean for h, mean in of.items()} for s, of in means.items() if s != default}
     level = 1 - (1 - CONFIDENCE) / max(1, len(ratios))
@@ -87,10 +87,6 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
         half = math.sqrt(variance) * student_quantile((1 - level) / 2, freedom)
         result[scenario] = Interval(math.exp(gain), math.exp(gain - half), math.exp(gain + half))
     return result
-
-
-def _mean_log(seconds: Sequence[float]) -> float:
-    return float(np.mean(np.log(seconds)))
 
 
 def _pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
