@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from . import machine
@@ -30,7 +30,7 @@ def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """
     described = machine.load(request.param)
     if request.param in REDUCED:
-        described = dataclasses.replace(described, pus=(REDUCED[request.param],) * len(described.pus))
+        described = msgspec.structs.replace(described, pus=(REDUCED[request.param],) * len(described.pus))
     with Guest(described, tmp_path_factory.mktemp("shared")) as booted:
         yield booted
 

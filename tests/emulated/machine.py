@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,46 +20,32 @@ LEAST_MEMORY_OF_NODE_0 = 256 * MIB
 Row = tuple[int, ...]
 
 
-class File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A machine's file. Missing keys are taken from the machine that it names as its base."""
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The machine that the guest must see; index i of a tuple is NUMA node i.
 
-    description: str
-    cpu: str
-    pus: int | list[int]
-    memory: str | list[str]
-    distances: tuple[Row, ...]
-    dies_per_socket: int = 1
-    threads_per_core: int = 1
-    offline_pus: Row = ()
-    allowed_nodes: Row = ()
-    base: str = ""
-    bandwidth: tuple[Row, ...] = ()
-    latency: tuple[Row, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """The machine that the guest must see; index i of a tuple is NUMA node i."""
+    Keys that a file lacks are those of the machine that it names as its base. The file may state one number of PUs
+    and one size for all NUMA nodes, and sizes with units.
+    """
 
     name: str
     description: str
     #: QEMU's CPU model with its features.
     cpu: str
     #: Number of PUs of each NUMA node; PUs are numbered consecutively, starting with node 0.
-    pus: tuple[int, ...]
+    pus: Row
     #: Bytes of each NUMA node.
-    memory: tuple[int, ...]
-    distances: tuple[tuple[int, ...], ...]
+    memory: Row
+    distances: tuple[Row, ...]
     dies_per_socket: int = 1
     threads_per_core: int = 1
     #: PUs that are set offline before the first command runs.
-    offline_pus: tuple[int, ...] = ()
+    offline_pus: Row = ()
     #: NUMA nodes that the cpuset of every command allows; empty: no cpuset.
-    allowed_nodes: tuple[int, ...] = ()
+    allowed_nodes: Row = ()
     #: The firmware's HMAT, from each NUMA node with PUs to each NUMA node: GB/s and ns. Empty: no HMAT. A NUMA
     #: node without PUs has as its initiator the NUMA node of the highest bandwidth.
-    bandwidth: tuple[tuple[int, ...], ...] = ()
-    latency: tuple[tuple[int, ...], ...] = ()
+    bandwidth: tuple[Row, ...] = ()
+    latency: tuple[Row, ...] = ()
 
     @property
     def nodes(self) -> range:
@@ -73,7 +58,7 @@ class Machine:
 
     def with_memory_per_node(self, size: int) -> Machine:
         """Return this machine with *size* bytes on every NUMA node that has memory."""
-        return dataclasses.replace(self, memory=tuple(size if old else 0 for old in self.memory))
+        return msgspec.structs.replace(self, memory=tuple(size if old else 0 for old in self.memory))
 
     def qemu_arguments(self) -> list[str]:
         """Return the QEMU arguments for this machine's processors, memory and distances."""
@@ -128,17 +113,14 @@ def read(path: Path) -> Machine:
     """Return the machine of the file *path*; raises BadInput with the file and the reason of an error."""
     try:
         data = tomllib.loads(path.read_text())
-        if "base" in data:
-            data = tomllib.loads(path.with_name(f"{data['base']}.toml").read_text()) | data
-        file = msgspec.convert(data, File)
+        if base := data.pop("base", ""):
+            data = tomllib.loads(path.with_name(f"{base}.toml").read_text()) | data
+        for key in {"pus", "memory"} & data.keys():
+            of_nodes = data[key] if isinstance(data[key], list) else [data[key]] * len(data.get("distances", ()))
+            data[key] = [parse_bytes(of_node) if key == "memory" else of_node for of_node in of_nodes]
+        machine = msgspec.convert({**data, "name": path.stem}, Machine)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, OSError) as error:
         raise BadInput(str(error), file=path) from error
-    count = len(file.distances)
-    sizes = file.memory if isinstance(file.memory, list) else [file.memory] * count
-    fields = {field.name: getattr(file, field.name, None) for field in dataclasses.fields(Machine)}
-    fields["name"] = path.stem
-    fields["pus"] = tuple(file.pus if isinstance(file.pus, list) else [file.pus] * count)
-    machine = Machine(**fields | {"memory": tuple(map(parse_bytes, sizes))})
     if wrong := [reason for reason, is_right in _checks(machine) if not is_right]:
         raise BadInput(wrong[0], file=path)
     return machine
