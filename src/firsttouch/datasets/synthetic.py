@@ -78,7 +78,8 @@ def make(place: Place, options: Options, progress: Progress) -> None:
             argv = _argv(program, options, place.path(GENOME), folder / "sim")
             _simulate(argv, folder, progress)
             for i, file in enumerate(reads, start=1):
-                facts = _unpack(_output(folder / "sim", i), folder / file.name, options, progress)
+                packed = folder / f"sim.bwa.read{i}.fastq.gz"
+                facts = _unpack(packed, folder / file.name, options, progress)
                 place.keep(folder / file.name, file, facts.sha256, " ".join(argv[:-2]))
 
 
@@ -106,17 +107,10 @@ def _simulate(argv: list[str], folder: Path, progress: Progress) -> None:
         raise RunFailed(f"dwgsim ended with {status}: {last_lines(log, 1) or 'no output'}")
 
 
-def _output(prefix: Path, end: int) -> Path:
-    """Return dwgsim's file of the reads of *end* (1 or 2); releases before 0.1.12 do not compress."""
-    for suffix in (".fastq.gz", ".fastq"):
-        path = prefix.with_name(f"{prefix.name}.bwa.read{end}{suffix}")
-        if path.is_file():
-            return path
-    raise RunFailed(f"dwgsim succeeded but wrote no {prefix.name}.bwa.read{end}.fastq.gz")
-
-
 def _unpack(packed: Path, target: Path, options: Options, progress: Progress) -> store.FileFacts:
     """Decompress a file of dwgsim, and check the number and length of its reads."""
+    if not packed.is_file():
+        raise RunFailed(f"dwgsim succeeded but wrote no {packed.name}")
     chunks = store.unpacked(packed, f"unpacking {target.name}", progress)
     try:
         facts = store.write(chunks, target, "reads")
