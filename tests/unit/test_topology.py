@@ -144,14 +144,6 @@ def test_memory_as_a_cache_of_memory_is_no_cache_of_a_processor(source):
     assert {(c.level, c.size_bytes) for c in parsed.caches} == {(2, 1 << 20), (3, 28160 << 10)}
     assert parsed.last_cache_bytes() == 28160 << 10
     assert {n.side_cache_bytes for n in parsed.numa_nodes} == {96 << 30}
-    # hwloc 2.0 had them as L3 caches above all banks of a Xeon Phi's quarter.
-    memory = node(0, [0, 1], subtype="DRAM") + node(1, [0, 1], subtype="HBM")
-    quarter = (
-        '<object type="L3Cache" subtype="MemorySideCache" cpuset="0x3" depth="3" cache_size="4096" {}</object>'
-    )
-    parsed = parse_xml(machine(quarter.format('cache_type="0">' + memory) + pus([0, 1])))
-    assert parsed.caches == ()
-    assert [n.side_cache_bytes for n in parsed.numa_nodes] == [4096, 0]
 
 
 TIERED = node(0, [0, 1], subtype="DRAM") + pus([0, 1]) + node(1, [2, 3], subtype="DRAM") + pus([2, 3])

@@ -10,7 +10,7 @@ import shutil
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,8 @@ ORDINARY_MEMORY = frozenset({"", "DRAM"})
 _CACHES = frozenset(f"L{level}Cache" for level in range(1, 6))
 #: From this level on, several cores share a cache on every processor.
 _LAST_LEVEL = 3
-#: hwloc's type of memory-side caches, which may be as large as memory. For Xeon Phi, hwloc 2.0 used L3Cache with a
-#: subtype above all banks of a NUMA node; it caches only the DRAM.
-_SIDE_CACHE, _OLD_SIDE_CACHE = "MemCache", "MemorySideCache"
+#: hwloc's type of memory-side caches, which may be as large as memory.
+_SIDE_CACHE = "MemCache"
 #: Info attributes with the tier of a NUMA node: hwloc's (0 has the highest bandwidth), and the probe's.
 _TIERS = ("MemoryTier", "KernelMemoryTier")
 #: The probe's info attributes. Of the host: the smallest memory limit of its cgroups (bytes), and the NUMA nodes
@@ -279,7 +278,7 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
     bandwidths = _bandwidths(root)
     caches: list[Cache] = []
     dies: list[frozenset[int]] = []
-    for element, above in _objects(machine, itertools.count(), _Above(-1, -1, ())):
+    for element, above in _objects(machine, itertools.count(), _Above(-1, -1, 0)):
         kind = element.get("type", "")
         if kind == "PU":
             # A hypervisor may hide the Core objects: then each PU is treated as a core.
@@ -293,17 +292,13 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
             offline = () if absent is None else tuple(sorted(parse_list(absent.get("value", ""))))
             memory, subtype = _count(element, "local_memory"), element.get("subtype", "")
             node = NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element), near)
-            rate, cached = bandwidths.get(element.get("gp_index", "")), _side_cache(subtype, above.side_caches)
+            rate, cached = bandwidths.get(element.get("gp_index", "")), above.side_caches
             nodes.append(
                 replace(node, side_cache_bytes=cached, tier=_tier(element), bandwidth=rate, offline=offline)
             )
         elif kind == "Die":
             dies.append(_cpuset(element))
-        elif (
-            kind in _CACHES
-            and element.get("subtype") != _OLD_SIDE_CACHE
-            and element.get("cache_type") in {"0", "1"}
-        ):
+        elif kind in _CACHES and element.get("cache_type") in {"0", "1"}:
             caches.append(Cache(_count(element, "depth"), _count(element, "cache_size"), _cpuset(element)))
     if not nodes or not pus:
         raise BadInput("it has no NUMA nodes or no PUs")
@@ -334,11 +329,11 @@ def _assemble(root: ET.Element, machine: ET.Element) -> Topology:
 
 
 class _Above(Struct, frozen=True):
-    """The place of an object: its package and core (-1 for none), and the memory-side caches in front of it."""
+    """The place of an object: its package and core (-1: none), and the bytes of memory-side caches before it."""
 
     package: int
     core: int
-    side_caches: tuple[ET.Element, ...]
+    side_caches: int
 
 
 def _objects(
@@ -355,17 +350,11 @@ def _objects(
         above = replace(above, package=next(numbers))
     elif kind == "Core":
         above = replace(above, core=next(numbers))
-    elif kind == _SIDE_CACHE or element.get("subtype") == _OLD_SIDE_CACHE:
-        above = replace(above, side_caches=(*above.side_caches, element))
+    elif kind == _SIDE_CACHE:
+        above = replace(above, side_caches=above.side_caches + _count(element, "cache_size"))
     yield element, above
     for child in element.findall("object"):
         yield from _objects(child, numbers, above, depth + 1)
-
-
-def _side_cache(subtype: str, caches: Iterable[ET.Element]) -> int:
-    """Return the bytes of the *caches* that cache a bank of *subtype*."""
-    of_bank = (c for c in caches if c.get("type") == _SIDE_CACHE or subtype in ORDINARY_MEMORY)
-    return sum(_count(cache, "cache_size") for cache in of_bank)
 
 
 def _bandwidths(root: ET.Element) -> dict[str, int]:
