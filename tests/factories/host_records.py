@@ -33,11 +33,10 @@ def measured(file: Path) -> list[Record]:
 class Machine:
     """A host of *nodes* NUMA nodes with *per_node* PUs each. All values come from a seeded generator."""
 
-    def __init__(self, nodes: int = 1, per_node: int = 4, *, host: str = "n1", repetitions: int = 3) -> None:
+    def __init__(self, nodes: int = 1, per_node: int = 4, *, host: str = "n1") -> None:
         self.nodes = nodes
         self.per_node = per_node
         self.host = host
-        self.repetitions = repetitions
         self.random = random.Random(1000 * nodes + per_node)  # noqa: S311
 
     @property
@@ -51,7 +50,7 @@ class Machine:
     def record(
         self, check: str, metric: str, unit: str, typical: float, *, spread: float = 0.02, **fields: Any
     ) -> Record:
-        samples = tuple(typical * (1 + self.random.uniform(-spread, spread)) for _ in range(self.repetitions))
+        samples = tuple(typical * (1 + self.random.uniform(-spread, spread)) for _ in range(3))
         fields.setdefault("better", "lower" if unit in {"ns", "s"} else "higher")
         fields.setdefault("software", SOFTWARE.get(check, {}))
         return Record(
@@ -225,30 +224,23 @@ class Machine:
         )
 
 
-def matrix_records(
-    *,
-    host: str = "n1",
-    effort: str | None = None,
-    banks: Iterable[int] = range(4),
-    remote: float = 0.5,
-    size: int = 1 << 30,
-) -> list[Record]:
+def matrix_records(*, effort: str | None = None, size: int = 1 << 30) -> list[Record]:
     """Return the probe's latency and copy bandwidth of lstopo_attached.xml: NUMA nodes 0 and 2, banks 0 to 3.
 
-    Banks 1 and 3, without PUs, have a third of the bandwidth; *remote* is the share that the other package gets.
+    Banks 1 and 3, without PUs, have a third of the bandwidth; the other package gets half of it.
     """
     result = []
-    for node, bank in itertools.product((0, 2), banks):
+    for node, bank in itertools.product((0, 2), range(4)):
         far = node // 2 != bank // 2
         common: dict[str, Any] = {"program": "firsttouch-probe", "pu_nodes": [node], "bank": bank, "pages": "thp"}
         common |= {"effort": effort} if effort else {}
-        fields: dict[str, Any] = {"host": host, "system": "example", "time": "2026-05-01T10:00:00.000+00:00"}
+        fields: dict[str, Any] = {"host": "n1", "system": "example", "time": "2026-05-01T10:00:00.000+00:00"}
         for bytes_, ns in ((1 << 14, 2.0), (size, 90.0 + 40 * far + 100 * (bank % 2))):
             latency = {**common, "size_bytes": bytes_, "order": "random", "stride_bytes": 64}
             result.append(
                 Record("latency", "random_latency", "ns", "lower", (ns - 1, ns, ns + 1), latency, **fields)
             )
-        rate = (33.0 if bank % 2 else 100.0) * (remote if far else 1)
+        rate = (33.0 if bank % 2 else 100.0) * (0.5 if far else 1)
         copy = {**common, "kernel": "copy", "stores": "regular", "threads": 8, "array_bytes": 1 << 30}
         result.append(
             Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (rate, rate, rate * 1.1), copy, **fields)

@@ -23,10 +23,6 @@ from firsttouch.systems.definition import load
 SOURCES = pytest.mark.parametrize("source", [topologies.made_up, topologies.of_corpus])
 
 
-def opteron(source):
-    return parse_xml(source("opteron"))
-
-
 def check(topology, planned):
     """PUs are allowed and used once, instances are equal, data are on ordinary memory, and numactl agrees."""
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}

@@ -14,7 +14,7 @@ import documented
 from documented import ROOT
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
-from factories.memory_records import FAULTS, Host
+from factories.memory_records import Host, slow_caches
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.history import Change
 from firsttouch.judge.judging import judged
@@ -76,7 +76,7 @@ def of_a_host(out: Path) -> list[str]:
     )
     memory = Host(like["host"], at_once=True)
     loads = [*memory.loaded((1.0,)), *memory.pairs(2), *memory.locks(2), *memory.pages(), *memory.stores()]
-    slow = Host(like["host"], at_once=True, fault=FAULTS["slow caches of a core"][1])
+    slow = Host(like["host"], at_once=True, fault=slow_caches)
     word = ("correctness", "wrong_words", "1", "lower", 1.0)
     wrong_word = memory.add(*word, bank=1, physical_address="0x4e600ef38", units=5)
     loads += [*slow.cores(), *memory.tails(), *wrong_word]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from factories import drawings
 from factories.host_records import Machine, built_report, invalid
-from factories.memory_records import FAULTS, SATURATION, THEORY, Host
+from factories.memory_records import SATURATION, THEORY, Host, slow_accesses, slow_caches
 from firsttouch.records.schema import Record
 from firsttouch.report import model
 from firsttouch.report.aspects import core_to_core, cores, correctness, host_aspects, loaded_latency
@@ -198,8 +198,7 @@ def test_the_slowest_pu_of_each_chain_is_a_table_and_slow_ones_come_first() -> N
     chain = ("clock", "first cache", "second cache", "memory")
     assert [row[:2] for row in chains.rows] == [*itertools.product(chain, running)]
     assert {str(row[4]) for row in chains.rows} == {"3"}
-    fault = FAULTS["slow caches of a core"][1]
-    slow, _ = cores.aspect(view_of([*Host("n1", at_once=True, fault=fault).cores()])).charts[0].tables
+    slow, _ = cores.aspect(view_of([*Host("n1", at_once=True, fault=slow_caches).cores()])).charts[0].tables
     assert [row[:2] for row in slow.rows] == [
         ("PU 3", "first cache"),
         ("PU 3", "second cache"),
@@ -208,7 +207,7 @@ def test_the_slowest_pu_of_each_chain_is_a_table_and_slow_ones_come_first() -> N
 
 
 def test_the_best_and_the_worst_of_the_slowest_accesses_are_results() -> None:
-    view = view_of([*Host("n1", at_once=True, fault=FAULTS["rare slow accesses"][1]).tails()])
+    view = view_of([*Host("n1", at_once=True, fault=slow_accesses).tails()])
     shown = host_aspects(view)["tails"]
     place = r"pu nodes \d, bank \d, load (none|local)"
     for result in shown.results:
