@@ -7,12 +7,11 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from factories.processes import wait_until
 from firsttouch.execution.placement_check import family
 
 from . import emulate, machine
@@ -25,16 +24,6 @@ SMALL = [*EMULATE, "--machine", "small"]
 def descendants(pid: int) -> list[int]:
     """Return all descendants of the process *pid*."""
     return family(pid)[1:]
-
-
-def wait_for(what: Callable[[], bool], seconds: float) -> bool:
-    """Return whether *what* became true within *seconds*."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def qemus(pid: int) -> list[int]:
@@ -53,11 +42,11 @@ def gone(pids: list[int]) -> bool:
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_runner_that_is_stopped_leaves_no_qemu(sent: signal.Signals) -> None:
     with subprocess.Popen([*SMALL, "--", "sleep", "1000"], stderr=subprocess.DEVNULL) as runner:
-        assert wait_for(lambda: bool(qemus(runner.pid)), 120)
+        wait_until(lambda: qemus(runner.pid), "a guest")
         started = descendants(runner.pid)
         runner.send_signal(sent)
         assert runner.wait(60) == (130 if sent == signal.SIGINT else -sent)
-        assert wait_for(lambda: gone(started), 60)
+        wait_until(lambda: gone(started), "the end of its processes")
 
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)

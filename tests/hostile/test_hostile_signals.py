@@ -4,14 +4,13 @@
 import os
 import shutil
 import signal
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 from test_hostile_outputs import ADVISE, RUN, aligning, needs_bwa
 
-from factories.processes import write_program
+from factories.processes import wait_until, write_program
 from hostile import Case
 
 REAL = shutil.which("bwa")
@@ -44,18 +43,11 @@ def pipe(folder: Path) -> None:
 WITH_CHILDREN = stand_in("sleep 300 & setsid sleep 301 & touch started; wait")
 
 
-def wait_for(ready) -> None:
-    deadline = time.monotonic() + 120
-    while not ready() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert ready(), "it has not begun"
-
-
 def when_started(*numbers: int):
     """Return a function that sends signals once the aligner has started."""
 
     def send(process, folder: Path) -> None:
-        wait_for((folder / "started").exists)
+        wait_until((folder / "started").exists)
         for number in numbers:
             process.send_signal(number)
 
@@ -77,9 +69,9 @@ def when_blocked(number: int):
     """Return a function that sends a signal once the command waits for a reader of its output."""
 
     def send(process, folder: Path) -> None:
-        wait_for((folder / "started").exists)
+        wait_until((folder / "started").exists)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_for(lambda: not children.read_text())  # the aligner has ended, and all is there but the reader
+        wait_until(lambda: not children.read_text())  # the aligner has ended, and all is there but the reader
         process.send_signal(number)
 
     return send

@@ -17,7 +17,7 @@ import pytest
 from tests.factories import huge_pages
 from tests.factories.held_programs import command, python_wait, shell_wait
 
-from factories.processes import captured
+from factories.processes import captured, wait_until
 from firsttouch import paths
 from firsttouch.advice import saved
 from firsttouch.host.cpusets import format_list, parse_list
@@ -56,11 +56,8 @@ def shell(script, **env):
     )
 
 
-def gone(pid):
-    deadline = time.monotonic() + 120
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not Path(f"/proc/{pid}").exists()
+def wait_for_end(pid):
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
 def test_the_program_gets_all_that_the_command_inherited(folder):
@@ -134,7 +131,7 @@ def test_processes_that_outlive_the_program_are_named(folder):
     assert left["name"] == "cat"
     warning = f"firsttouch: warning: the program left processes (cat ({left['pid']})): they go on, "
     assert done.stderr.startswith(warning), done
-    assert gone(left["pid"])
+    wait_for_end(left["pid"])
     done = shell(f"$ft 1x-default --timeout 50 -- {program}")
     assert re.search(r"\(cat \(\d+\)\): --timeout has stopped them, and the result is without them\n", done.stderr)
 
@@ -362,7 +359,7 @@ def test_a_program_that_exceeds_its_time_is_stopped_with_what_it_started():
         if done.stdout:  # a program that is stopped before it begins shows nothing
             break
     (pid,) = done.stdout.split()
-    assert gone(pid)
+    wait_for_end(pid)
 
 
 @pytest.fixture
@@ -385,13 +382,13 @@ def test_signals_reach_the_program(started, folder):
     (folder / "end").touch()
     _, err = process.communicate(timeout=120)
     assert (process.returncode, "placement verified" in err) == (0, True), err
-    assert gone(pid)
+    wait_for_end(pid)
 
 
 def test_the_program_ends_with_a_command_that_is_killed(started):
     process, pid = started
     process.kill()
-    assert gone(pid)
+    wait_for_end(pid)
 
 
 def test_the_signal_that_ends_the_program_is_in_the_exit_status(started):

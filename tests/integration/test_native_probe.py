@@ -20,7 +20,7 @@ import pytest
 
 from factories import huge_pages, topologies
 from factories.native_probe import SOURCE, built_once
-from factories.processes import captured
+from factories.processes import captured, wait_until
 from factories.stored_roots import hybrid_root, numa_root
 from firsttouch.benchmarks import probe
 from firsttouch.host import topology
@@ -537,10 +537,7 @@ def started(native_probe):
         argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none", *options]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         running.append(process)
-        deadline = time.monotonic() + 120
-        while sum(seconds >= BUSY for seconds in seconds_of_threads(process.pid)) < len(PUS):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: sum(s >= BUSY for s in seconds_of_threads(process.pid)) >= len(PUS), "busy threads")
         return process
 
     yield start

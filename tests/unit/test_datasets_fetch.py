@@ -9,13 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from factories.http_server import Server, serving
+from factories.processes import wait_until
 from firsttouch.datasets import fetch as module
 from firsttouch.datasets.fetch import get, state
 from firsttouch.datasets.manifest import available, load
@@ -371,20 +371,13 @@ def start() -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", GET], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in 120 s"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_get_is_gone_on_with(data: Path, server: Server, end: signal.Signals) -> None:
     remote(server)
     server.stall_after = 100_000
     part = data / "web" / "w.fq.part"
     with start() as process:
-        wait_for(lambda: part.is_file() and part.stat().st_size >= 65536)
+        wait_until(lambda: part.is_file() and part.stat().st_size >= 65536)
         process.send_signal(end)
         process.wait(120)
     assert leftovers(data / "web") == ["w.fq.part"]
@@ -407,10 +400,10 @@ def test_two_gets_at_once_download_once(data: Path, server: Server) -> None:
     remote(server)
     server.stall_after = 100_000
     with start() as first, start() as second:
-        wait_for(lambda: len(server.asked) == 1)
+        wait_until(lambda: len(server.asked) == 1)
         # One of them downloads; the other one waits for the lock, which the kernel lists with an arrow.
         waiting = re.compile(rf"-> FLOCK .* ({first.pid}|{second.pid}) ")
-        wait_for(lambda: waiting.search(Path("/proc/locks").read_text()) is not None)
+        wait_until(lambda: waiting.search(Path("/proc/locks").read_text()) is not None)
         server.go.set()
         results = [process.communicate(timeout=120) for process in (first, second)]
     assert results == [("got\n", "")] * 2

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from factories import topologies
-from factories.processes import write_program
+from factories.processes import wait_until, write_program
 from firsttouch import paths
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
@@ -183,9 +182,7 @@ def test_an_interrupt_reaches_reframe(tmp_path, number):
     )
     argv = [sys.executable, "-c", FOLLOWER, str(tmp_path / "python"), str(tmp_path / "out")]
     with subprocess.Popen(argv) as process:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "up").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until((tmp_path / "up").exists, "ReFrame")
         process.send_signal(number)
         assert process.wait(120) == 130
     assert (tmp_path / "seen").read_text() == "interrupted\n"
