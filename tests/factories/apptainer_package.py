@@ -14,13 +14,12 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from factories.processes import captured
+from factories.installation import CannotInstall, call
 
 #: The suite of Debian that has Apptainer.
 SUITE = "sid"
@@ -29,10 +28,6 @@ PREFIX = b"__isoc23_"
 #: The C library's symbol version of the old names on this architecture.
 OLD, NEW = b"GLIBC_2.2.5", b"GLIBC_2.38"
 _SYMBOLS, _NEEDS = 11, 0x6FFFFFFE  # ELF: SHT_DYNSYM, SHT_GNU_verneed
-
-
-class CannotInstall(Exception):
-    """Apptainer cannot be installed on this host; the text is the reason in one line."""
 
 
 def ensure() -> str:
@@ -155,20 +150,6 @@ def _versions(elf: bytearray, section: tuple[int, ...]) -> Iterator[tuple[int, i
 
 def _name(elf: bytearray, at: int) -> bytes:
     return bytes(elf[at : elf.index(0, at)])
-
-
-def call(*argv: object, cwd: Path | None = None) -> str:
-    """Return the output of a program; if it fails or takes too long, raises CannotInstall with its last line."""
-    reason = f"apptainer cannot be installed: {argv[0]} {argv[1]}"
-    try:
-        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        done = captured([str(a) for a in argv], cwd=cwd, env=env, stdin=subprocess.DEVNULL, timeout=240)
-    except subprocess.TimeoutExpired as error:
-        raise CannotInstall(f"{reason}: it did not end in {error.timeout} s") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
-        raise CannotInstall(f"{reason}: {lines[-1]}")
-    return done.stdout
 
 
 if __name__ == "__main__":

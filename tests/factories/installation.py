@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import sysconfig
@@ -14,9 +15,30 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from factories.processes import captured
+
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 #: It takes a tenth of pip's time, because it writes no bytecode.
 UV = (Path(sys.executable).with_name("uv"), "pip", "install", "-q", "--offline", "--reinstall")
+
+
+class CannotInstall(Exception):
+    """A program of tests cannot be installed on this host; the text is the reason in one line."""
+
+
+def call(*argv: object, cwd: Path | None = None) -> str:
+    """Return the output of a program; if it fails or takes too long, raises CannotInstall with its first error."""
+    words = [str(word) for word in argv]
+    try:
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        done = captured(words, cwd=cwd, env=env, stdin=subprocess.DEVNULL, timeout=280)
+    except subprocess.TimeoutExpired as error:
+        raise CannotInstall(f"{words[0]} {words[1]}: it did not end in {error.timeout} s") from error
+    if done.returncode:
+        lines = (done.stderr + done.stdout).strip().splitlines() or ["it printed nothing"]
+        reason = next((line for line in lines if "ERROR" in line), lines[-1])
+        raise CannotInstall(f"{words[0]} {words[1]}: {reason}")
+    return done.stdout
 
 
 def virtual_environment(folder: Path, *wheels: Path) -> Path:

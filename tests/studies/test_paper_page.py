@@ -4,20 +4,14 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from factories.drawings import local
+from factories.drawings import local, tree
 from firsttouch.report.document import Cell
 from firsttouch.units import percent
 from paper.published_tables import pivot
-
-
-def tree(page: str) -> ET.Element:
-    """Parse the page as XML."""
-    return ET.fromstring(page)  # noqa: S314
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,13 @@ import base64
 import hashlib
 import itertools
 import re
-import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from factories.drawings import local
+from factories.drawings import local, tree
 from factories.host_records import Machine
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Problem
@@ -34,12 +33,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
     machine = Machine(8, 8)
     records = machine.everything() + machine.scaling("bowtie2", "GCAT") + machine.placement("bowtie2", "GCAT")
     return page_of(tmp_path_factory.mktemp("large"), records, machine.xml())
-
-
-def tree(page: str) -> ET.Element:
-    """Parse the page as XML: a stricter reader than any browser, which takes unclosed or crossed tags."""
-    assert page.startswith("<!DOCTYPE html>")
-    return ET.fromstring(page)  # noqa: S314
 
 
 def test_the_page_is_well_formed_and_its_ids_are_unique(large: str) -> None:

@@ -13,6 +13,8 @@ import engines
 import pytest
 from pipeline_site import Site
 
+from factories.installation import CannotInstall
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give this folder's tests a time limit that includes the installation of the engines."""
@@ -24,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _engine(install: Callable[[], Path]) -> Path:
     try:
         return install()
-    except engines.CannotInstall as error:
+    except CannotInstall as error:
         pytest.skip(f"WORKFLOWS ARE NOT TESTED: {error}")
 
 

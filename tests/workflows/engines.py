@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import sys
 import venv
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from factories import caches
-from factories.installation import PIP
+from factories.installation import PIP, CannotInstall, call
 from factories.processes import write_program
 from firsttouch.records.file_lock import lock_file
 
@@ -39,10 +38,6 @@ LAUNCHER = """\
 export NXF_OFFLINE=true NXF_ANSI_LOG=false NXF_HOME='{folder}/home'
 exec java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {opened} -cp '{folder}/jars/*' nextflow.cli.Launcher "$@"
 """
-
-
-class CannotInstall(Exception):
-    """An engine cannot be installed on this host; the text is the reason in one line."""
 
 
 def snakemake() -> Path:
@@ -102,20 +97,6 @@ def _installed(name: str, pins: list[Path], install: Callable[[Path], None]) -> 
             install(folder)
             complete.touch()
     return folder
-
-
-def call(*argv: object) -> None:
-    """Run a program; if it fails or the network is too slow, raises CannotInstall with its first error."""
-    words = [str(word) for word in argv]
-    try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise CannotInstall(f"{words[0]} did not end in {error.timeout} s") from error
-    if done.returncode:
-        lines = (done.stderr + done.stdout).strip().splitlines() or ["it printed nothing"]
-        raise CannotInstall(next((line for line in lines if "ERROR" in line), lines[-1]))
 
 
 if __name__ == "__main__":
