@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,10 +20,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from factories import apptainer_package, caches, genomes, held_programs, topologies
 from factories import native_probe as probe
-from factories.installation import PIP, virtual_environment
-from factories.processes import captured, write_program
+from factories.installation import PIP, CannotInstall, virtual_environment
+from factories.processes import Completed, captured, status_of, write_program
 from factories.repetition import pytest_sessionfinish, pytest_unconfigure  # noqa: F401 - hooks
-from firsttouch import cli, paths
+from firsttouch import paths
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets import fetch
 from firsttouch.execution import host_lock
@@ -187,29 +186,13 @@ def golden():
     return read
 
 
-class Completed(NamedTuple):
-    """The exit status of a command, its output, and its messages."""
-
-    status: int
-    out: str
-    err: str
-
-
-def _status(words):
-    """Run a command line in this process and return its exit status."""
-    try:
-        return cli.main(words)
-    except SystemExit as end:
-        return end.code
-
-
 @pytest.fixture
 def run_cli(capsys):
     """Returns a function that runs a command line in this process."""
 
     def run(*argv):
         capsys.readouterr()
-        return Completed(_status([str(word) for word in argv]), *capsys.readouterr())
+        return Completed(status_of([str(word) for word in argv]), *capsys.readouterr())
 
     return run
 
@@ -230,7 +213,7 @@ def run_here(capfd):
             patch.setattr(sys, "argv", ["firsttouch", *words])
             for name, value in environment.items():
                 patch.setenv(name, str(value))
-            status = _status(words)
+            status = status_of(words)
         return subprocess.CompletedProcess(words, status, *capfd.readouterr())
 
     return run
@@ -305,7 +288,7 @@ def apptainer(tmp_path_factory):
     try:
         with file_lock.lock_file(caches.of_run(tmp_path_factory, "apptainer.lock")):
             return apptainer_package.ensure()
-    except apptainer_package.CannotInstall as error:
+    except CannotInstall as error:
         pytest.skip(f"CONTAINERS ARE NOT TESTED: {error}")
 
 
@@ -355,6 +338,15 @@ def data_store(tmp_path, monkeypatch):
     monkeypatch.delenv("FIRSTTOUCH_DATASETS", raising=False)
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "store"))
     return tmp_path / "store"
+
+
+@pytest.fixture
+def own_folders(tmp_path, monkeypatch):
+    """Sets the folders of the user, of the site and of results to folders of the test that need not exist."""
+    for name in ("FIRSTTOUCH_HOME", "FIRSTTOUCH_VERDICTS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, folder in (("XDG_CONFIG_HOME", "config"), ("FIRSTTOUCH_SITE", "site"), ("FIRSTTOUCH_OUT", "out")):
+        monkeypatch.setenv(name, str(tmp_path / folder))
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import modelled_host
 import pytest
 
 from factories import topologies
-from factories.processes import write_program
+from factories.processes import Completed, run_captured, write_program
 from firsttouch import cli
 from firsttouch.benchmarks import health, kernel_settings, probe
 from firsttouch.campaign import here
@@ -61,14 +61,6 @@ case "$*" in
   *"show node "*) echo "NodeName=$4 State=IDLE Reason=";;
   *) exit 1;;
 esac"""
-
-
-class Completed(NamedTuple):
-    """The exit status of a command, its output, and its messages."""
-
-    status: int
-    out: str
-    err: str
 
 
 class _Turns(Clock):
@@ -378,17 +370,8 @@ class Cluster:
 
     def call(self, *argv: object, host: str = "login") -> Completed:
         """Run a command on a host without measurements."""
-        out, err = io.StringIO(), io.StringIO()
-        with (
-            self.environment(SLURMD_NODENAME=host),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            try:
-                status = cli.main([str(word) for word in argv])
-            except SystemExit as end:
-                status = int(end.code or 0)
-        return Completed(status, out.getvalue(), err.getvalue())
+        with self.environment(SLURMD_NODENAME=host):
+            return run_captured(*argv)
 
 
 class _Ended:

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+
+import pytest
 
 from firsttouch import cli, paths
 
@@ -75,6 +79,32 @@ def load_script(name: str, folder: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class Completed(NamedTuple):
+    """The exit status of a command, its output, and its messages."""
+
+    status: int
+    out: str
+    err: str
+
+
+def status_of(words: Sequence[str]) -> int:
+    """Run a command line in this process and return its exit status."""
+    try:
+        return cli.main(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def run_captured(*argv: object, **environment: str) -> Completed:
+    """Run a command line in this process where no fixture captures its output."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        status = status_of([str(word) for word in argv])
+    return Completed(status, out.getvalue(), err.getvalue())
 
 
 def run_parsed(*argv: object) -> int:

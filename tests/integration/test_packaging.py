@@ -10,12 +10,11 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from factories.installation import dependencies, light_environment, virtual_environment
-from factories.processes import captured
+from factories.processes import Completed, captured
 from firsttouch.cli import COMMANDS
 from firsttouch.paths import ROOT
 from firsttouch.tools import REPORT
@@ -150,14 +149,6 @@ print(json.dumps(endings))
 """
 
 
-class Ending(NamedTuple):
-    """The exit status of a command, and what it printed on standard output and standard error."""
-
-    status: int
-    out: str
-    err: str
-
-
 @pytest.fixture
 def in_light(light, lambda_part, small_caches, tmp_path):
     """Returns a function that runs a program of the light installation and returns its output and messages."""
@@ -184,7 +175,7 @@ def run_light(in_light):
 
     def run(commands):
         printed, _ = in_light("python", "-c", COMMANDS_IN_TURN, json.dumps(commands))
-        endings = [Ending(*ending) for ending in json.loads(printed.splitlines()[-1])]
+        endings = [Completed(*ending) for ending in json.loads(printed.splitlines()[-1])]
         return zip(commands, endings, strict=True)
 
     return run

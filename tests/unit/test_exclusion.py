@@ -2,32 +2,23 @@
 """The list of hosts to avoid."""
 
 import json
-import time
 
 import pytest
 
 import documented
+from factories.stores import log_verdict
 from firsttouch.fleet import actions, exclusion, site_settings
 from firsttouch.fleet.actions import Actions
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch, stand_in):
+def site(tmp_path, own_folders, stand_in):
     """A site without Slurm; its function logs a verdict of a host."""
     stand_in("sinfo", "echo 'n1 idle'; echo 'n2 idle'; echo 'n10 idle'")
-    monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
-    monkeypatch.delenv("FIRSTTOUCH_VERDICTS", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
-    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
     (tmp_path / "site").mkdir()
 
-    def verdict(host, word, age=60.0, system="s", reason=""):
-        log = tmp_path / "out" / "verdicts" / "log" / f"{host}.jsonl"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        line = {"time": time.time() - age, "host": host, "system": system, "verdict": word}
-        with log.open("a") as file:
-            file.write(json.dumps({**line, "reason": reason or f"copy of {host}", "source": "c"}) + "\n")
+    def verdict(host, *fields, reason="", **more):
+        log_verdict(tmp_path / "out", host, *fields, reason=reason or f"copy of {host}", **more)
 
     return verdict
 
@@ -78,8 +69,8 @@ def test_hosts_that_are_held_or_drained_are_listed_and_released_ones_are_not(sit
 
 def test_the_manual_shows_what_is_printed(site, run_cli):
     bank, link = "memory of bank 1: bandwidth 25.0 %", "link from NUMA 0 to bank 3: latency 4.1 %"
-    site("n3", "fail", 0.4 * 86400, "amd-opteron", f"{bank} worse than its siblings")
-    site("n7", "suspect", 6.2 * 86400, "amd-opteron", f"{link} worse than its siblings")
+    site("n3", "fail", 0.4 * 86400, "amd-opteron", reason=f"{bank} worse than its siblings")
+    site("n7", "suspect", 6.2 * 86400, "amd-opteron", reason=f"{link} worse than its siblings")
     shown = [c for c in documented.commands(documented.ROOT / "docs" / "howto" / "fleet.md") if c.output]
     assert len(shown) == 2
     for command in shown:

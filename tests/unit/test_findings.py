@@ -7,7 +7,6 @@ import random
 import re
 import statistics
 from collections import Counter
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import plain_values as plain
@@ -16,6 +15,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from test_report_recomputed import is_shown, page_of
 from test_verdict import system_of
 
 from factories.fleet_records import records_by_host, references, simulated
@@ -165,17 +165,6 @@ def by_title(judgement):
         c.title: (c.check, c.metric, None if c.check == "topology" else c.parameters["bank"])
         for c in judgement.samples.cases
     }
-
-
-def is_shown(text, value):
-    """Return whether *text* is *value*, rounded."""
-    digits = len(text.partition(".")[2])
-    return abs(float(text.replace("\N{MINUS SIGN}", "-")) - value) <= 0.5 * 10**-digits + 1e-9
-
-
-def page_of(out):
-    text = (out / "index.html").read_text()
-    return ET.fromstring(re.sub(r"^\s*<!DOCTYPE html>", "", text).replace("\N{NO-BREAK SPACE}", " "))  # noqa: S314
 
 
 def compared_with(judgement, rows, key):

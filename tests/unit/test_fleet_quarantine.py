@@ -6,11 +6,11 @@ import os
 import select
 import subprocess
 import sys
-import time
 
 import pytest
 
 from factories.clocks import ManualClock
+from factories.stores import log_verdict
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry, now
@@ -60,9 +60,8 @@ class Slurm:
         (self.folder / "site" / "fleet.yaml").write_text(text + more)
 
     def verdict(self, host, word="fail", *, age=60.0, now=None, system="local", source="c-1"):
-        logged = {"time": (now or time.time()) - age, "host": host, "system": system, "verdict": word}
-        with (self.folder / "out/verdicts/log" / f"{host}.jsonl").open("a") as log:
-            log.write(json.dumps({**logged, "reason": "copy: 12 GB/s, $(id)", "source": source}) + "\n")
+        more = {"reason": "copy: 12 GB/s, $(id)", "source": source, "now": now}
+        log_verdict(self.folder / "out", host, word, age, system, **more)
 
     @property
     def reserved(self):
@@ -75,13 +74,8 @@ class Slurm:
 
 
 @pytest.fixture
-def fake(tmp_path, stand_in, monkeypatch):
+def fake(tmp_path, stand_in, own_folders):
     """A site that acts, with four idle hosts; tests of hosts are submitted and wait."""
-    monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
-    monkeypatch.delenv("FIRSTTOUCH_VERDICTS", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
-    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
     stand_in("scontrol", SCONTROL.format(folder=tmp_path))
     stand_in("sinfo", f"for n in {tmp_path}/nodes/*; do echo ${{n##*/}} idle; done")
     stand_in("sbatch", f"echo $* >>{tmp_path}/jobs; wc -l <{tmp_path}/jobs")

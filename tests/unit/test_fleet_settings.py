@@ -8,14 +8,12 @@ from firsttouch.fleet import site_settings
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(tmp_path, own_folders):
     """The paths of the site's and of the user's file, which do not exist yet."""
-    monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
-    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for folder in ("site", "firsttouch"):
-        (tmp_path / folder).mkdir()
-    return tmp_path / "site" / "fleet.yaml", tmp_path / "firsttouch" / "fleet.yaml"
+    folders = tmp_path / "site", tmp_path / "config" / "firsttouch"
+    for folder in folders:
+        folder.mkdir(parents=True)
+    return [folder / "fleet.yaml" for folder in folders]
 
 
 def test_defaults_only_observe(files):

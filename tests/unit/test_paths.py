@@ -27,11 +27,8 @@ tolerance = 0.1
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(tmp_path, own_folders):
     """The folders of a user and of a site, with nothing in them."""
-    monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     folders = tmp_path / "config" / "firsttouch", tmp_path / "site"
     for folder in folders:
         for kind in ("systems", "aligners", "datasets"):

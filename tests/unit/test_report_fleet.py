@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of many hosts, from stored records to the page, and the comparison of two campaigns."""
 
-import io
 import json
 import re
-import subprocess
-from contextlib import redirect_stderr, redirect_stdout
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import polars as pl
 import pytest
 from msgspec.structs import replace
+from test_report_recomputed import page_of
 from test_verdict import document_of
 
 from factories.fleet_records import records_by_host
+from factories.processes import run_captured
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry
@@ -40,45 +38,21 @@ def stores(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def command():
-    """Returns a function that runs a command in this process."""
-
-    def run(*argv, **environment):
-        out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            try:
-                status = cli.main([str(word) for word in argv])
-            except SystemExit as end:
-                status = end.code
-        return subprocess.CompletedProcess(argv, status, out.getvalue(), err.getvalue())
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def reported(stores, tmp_path_factory, command):
+def reported(stores, tmp_path_factory):
     """The report of the first store."""
     out = tmp_path_factory.mktemp("reported") / "out"
-    done = command("report", stores / "before", "-o", out)
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    done = run_captured("report", stores / "before", "-o", out)
+    assert done.status == 0, done.err
+    return out, done.out
 
 
 @pytest.fixture(scope="module")
-def compared(stores, tmp_path_factory, command):
+def compared(stores, tmp_path_factory):
     """The comparison of both stores."""
     out = tmp_path_factory.mktemp("compared") / "out"
-    done = command("report", "--compare", stores / "before", stores / "after", "-o", out)
-    assert done.returncode == 1, done.stderr
+    done = run_captured("report", "--compare", stores / "before", stores / "after", "-o", out)
+    assert done.status == 1, done.err
     return out
-
-
-def page_of(out):
-    """Return the page as a tree; it has to be well-formed."""
-    text = (out / "index.html").read_text()
-    return ET.fromstring(re.sub(r"^\s*<!DOCTYPE html>", "", text).replace("\N{NO-BREAK SPACE}", " "))  # noqa: S314
 
 
 def all_records(by_host):
@@ -145,13 +119,13 @@ class TestPage:
             "a.b": "host-s.a.b",
         }
 
-    def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, command):
+    def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path):
         evil = '<script>alert("x")</script>|&'
         for host, host_records in records_by_host(hosts=9).items():
             name = evil if host == "n007" else host
             store.append(tmp_path / "st", [replace(r, host=name) for r in host_records])
-        done = command("report", tmp_path / "st", "-o", tmp_path / "out", "--details", "1")
-        assert done.returncode == 0, done.stderr
+        done = run_captured("report", tmp_path / "st", "-o", tmp_path / "out", "--details", "1")
+        assert done.status == 0, done.err
         page = page_of(tmp_path / "out")
         assert len(list(page.iter("script"))) == 1
         (link,) = [a for a in page.iter("a") if "".join(a.itertext()) == f"All results of {evil}"]
@@ -222,40 +196,40 @@ class TestHistory:
 
 
 class TestCommand:
-    def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, command):
+    def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path):
         document_of(tmp_path)
         records = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(records_by_host(hosts=1)["n000"])]
         schema.append(tmp_path / "records.jsonl", records)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         argv = ("report", tmp_path / "records.jsonl", "-o", tmp_path / "out", "--system", "s")
-        done = command(*argv, **env)
-        assert done.returncode == 0, done.stderr
+        done = run_captured(*argv, **env)
+        assert done.status == 0, done.err
         (verdict,) = json.loads((tmp_path / "out" / "summary.json").read_text())["verdicts"]
         assert (verdict["host"], verdict["verdict"]) == ("n000", "fail")
-        assert command(*argv[:-1], "nosuch", **env).returncode == 2
+        assert run_captured(*argv[:-1], "nosuch", **env).status == 2
 
-    def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path, command):
+    def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path):
         document_of(tmp_path)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         for host, host_records in records_by_host(hosts=9).items():
             store.append(tmp_path / "st", [replace(r, system="t", host=f"t-{host}") for r in host_records])
         argv = ("report", tmp_path / "st", "-o", tmp_path / "out", "--system", "s")
-        done = command(*argv, **env)
-        assert (done.returncode, "no record of system s" in done.stderr) == (2, True)
+        done = run_captured(*argv, **env)
+        assert (done.status, "no record of system s" in done.err) == (2, True)
         for host, host_records in records_by_host(hosts=6).items():
             store.append(tmp_path / "st", [replace(r, samples=(10.0,)) for r in host_records if host != "n005"])
-        done = command(*argv, **env)
-        assert done.returncode == 0, done.stderr
+        done = run_captured(*argv, **env)
+        assert done.status == 0, done.err
         first, second = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
         assert (first["system"], len(first["hosts"])) == ("s", 5)
         assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
 
-    def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, command):
+    def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path):
         by_host = records_by_host(hosts=6)
         schema.append(tmp_path / "in" / "records.jsonl", all_records(by_host))
         store.append(tmp_path / "in", all_records(by_host))
-        done = command("report", tmp_path / "in", "-o", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
+        done = run_captured("report", tmp_path / "in", "-o", tmp_path / "out")
+        assert done.status == 0, done.err
         findings = pl.read_parquet(tmp_path / "out" / "findings.parquet")
         assert findings["passes"].unique().to_list() == [6]
 
@@ -267,7 +241,7 @@ class TestCommand:
         cli.main(["report", str(few), "-o", str(out)])
         assert not (out / "hosts").exists()
 
-    def test_hosts_that_a_campaign_lost_are_listed_first(self, tmp_path, command):
+    def test_hosts_that_a_campaign_lost_are_listed_first(self, tmp_path):
         campaign = tmp_path / "c"
         steps = [{"name": name, "argv": ["measure", name]} for name in ("bandwidth", "latency")]
         data = {"schema": campaigns.SCHEMA, "kind": "validate", "system": "s", "dataset": "", "aligners": []}
@@ -285,8 +259,8 @@ class TestCommand:
                 )
             else:
                 journal.write(Entry("latency", "measured", "2026-01-01T00:02:00", host))
-        done = command("report", campaign, "-o", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
+        done = run_captured("report", campaign, "-o", tmp_path / "out")
+        assert done.status == 0, done.err
         (first, *_) = json.loads((tmp_path / "out" / "summary.json").read_text())["missing"]
         assert first["what"].startswith("n003")
         assert "the probe was killed" in first["reason"]
@@ -305,7 +279,7 @@ class TestCommand:
         (system,) = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
         assert all("64" in host["evidence"][0] for host in system["hosts"])
 
-    def test_checks_that_failed_in_reframe_are_listed(self, tmp_path, command):
+    def test_checks_that_failed_in_reframe_are_listed(self, tmp_path):
         cases = [
             {"display_name": "latency %pu_node=0", "result": "pass", "outputdir": str(tmp_path / "output")},
             {"display_name": "counters", "result": "skip", "fail_reason": None},
@@ -315,8 +289,8 @@ class TestCommand:
         report.write_text(json.dumps({"session_info": {}, "runs": [{"testcases": cases}]}))
         report.with_suffix(".log").write_text("[     SKIP ] (2/3) counters /12345678 @s:p+e [not here]\n")
         schema.append(tmp_path / "output" / "records.jsonl", records_by_host(hosts=1)["n000"])
-        done = command("report", report, "-o", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
+        done = run_captured("report", report, "-o", tmp_path / "out")
+        assert done.status == 0, done.err
         summary = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert {(p["name"], p["kind"], p["reason"]) for p in summary["problems"]} == {
             ("counters", "skipped", "not here"),
@@ -324,7 +298,7 @@ class TestCommand:
         }
         assert summary["hosts"][0]["host"] == "n000"
 
-    def test_the_newest_run_report_of_a_folder_counts_whatever_its_name(self, tmp_path, command):
+    def test_the_newest_run_report_of_a_folder_counts_whatever_its_name(self, tmp_path):
         folder = tmp_path / "reframe"
         for number, (start, failed) in enumerate([(30.0, ["placement", "counters"]), (10.0, ["topology"])]):
             file = folder / "reports" / f"run-{number}.json"
@@ -334,9 +308,9 @@ class TestCommand:
             file.write_text(json.dumps(session))
         (folder / "reports" / "other.json").write_text("[]")
         schema.append(folder / "output" / "records.jsonl", records_by_host(hosts=1)["n000"])
-        done = command("report", folder, "-o", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
-        assert "Checks: 2 failed" in done.stdout
+        done = run_captured("report", folder, "-o", tmp_path / "out")
+        assert done.status == 0, done.err
+        assert "Checks: 2 failed" in done.out
         problems = json.loads((tmp_path / "out" / "summary.json").read_text())["problems"]
         assert [(p["name"], p["check"]) for p in problems] == [
             ("placement %x=1", "placement"),
@@ -345,7 +319,7 @@ class TestCommand:
 
 
 class TestCompare:
-    def test_slower_memory_is_found_and_nothing_else(self, stores, compared, tmp_path, command):
+    def test_slower_memory_is_found_and_nothing_else(self, stores, compared, tmp_path):
         summary = json.loads((compared / "summary.json").read_text())
         words = {c["metric"]: c["verdict"] for c in summary["changes"]}
         assert {w for m, w in words.items() if m.startswith("latency")} == {"worse"}
@@ -353,8 +327,8 @@ class TestCompare:
         for change in summary["changes"][:4]:
             assert change["low"] < 0.06 < change["high"]
         # In the opposite order the change is an improvement.
-        done = command("report", "--compare", stores / "after", stores / "before", "-o", tmp_path / "out")
-        assert done.returncode == 0
+        done = run_captured("report", "--compare", stores / "after", stores / "before", "-o", tmp_path / "out")
+        assert done.status == 0
         counts = json.loads((tmp_path / "out" / "summary.json").read_text())["counts"]
         assert (counts["better"], counts["worse"]) == (4, 0)
 

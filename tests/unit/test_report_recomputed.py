@@ -29,10 +29,11 @@ NUMBER = r"([-+]?[\d.]+(?:e[-+]\d+)?)"
 def is_shown(text, value, *, slack=0.0):
     """Return whether *text* is *value*, rounded; *slack* is the error of *value*."""
     digits = len(text.partition(".")[2])
-    return abs(float(text) - value) <= 0.5 * 10**-digits + slack + 1e-9 * abs(value)
+    return abs(float(text.replace("\N{MINUS SIGN}", "-")) - value) <= 0.5 * 10**-digits + slack + 1e-9 * abs(value)
 
 
 def page_of(out):
+    """Return the page as a tree; it has to be well-formed."""
     text = (out / "index.html").read_text()
     return ET.fromstring(re.sub(r"^\s*<!DOCTYPE html>", "", text).replace("\N{NO-BREAK SPACE}", " "))  # noqa: S314
 

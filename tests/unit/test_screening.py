@@ -7,6 +7,7 @@ import time
 import pytest
 
 from factories.clocks import ManualClock
+from factories.stores import log_verdict
 from firsttouch import cli
 from firsttouch.fleet import actions, screening
 from firsttouch.systems.definition import load
@@ -20,22 +21,10 @@ def site(tmp_path, monkeypatch, stand_in):
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
     for tool in ("sinfo", "squeue", "sacct", "scontrol"):
         stand_in(tool, "exit 1")
-    (tmp_path / "verdicts" / "log").mkdir(parents=True)
 
     def logged(host, *verdicts, system="amd-opteron"):
-        lines = [
-            {
-                "time": time.time() - 86400 * age,
-                "host": host,
-                "system": system,
-                "verdict": word,
-                "reason": "",
-                "source": "c",
-            }
-            for age, word in verdicts
-        ]
-        file = tmp_path / "verdicts" / "log" / f"{host}.jsonl"
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        for age, word in verdicts:
+            log_verdict(tmp_path, host, word, 86400 * age, system)
 
     return logged
 
