@@ -96,6 +96,8 @@ BAD = [
     (["@@b", "AC", "+", "II"], "has a name that begins with @", 5),
     (["@b" + "x" * 254, "AC", "+", "II"], "has a name of 255 bytes, SAM's limit is 254", 5),
     (["@b\x00x", "AC", "+", "II"], "has the byte 0x00 in the line of its name", 5),
+    (["@b\rx", "AC", "+", "II"], "has the byte 0x0d in the line of its name", 5),
+    (["\0" * 5000, "AC", "+", "II"], "begins without @", 5),
     (["@b c\x1b", "AC", "+", "II"], "has the byte 0x1b in the line of its name", 5),
     (["@b", "A\0", "+", "II"], "has the byte 0x00 among its bases", 6),
     (["@b", "A!", "+", "II"], "has '!' among its bases", 6),
