@@ -11,6 +11,7 @@ another test compares has ``<!-- compared in unit/test_NAME.py -->``.
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -119,3 +120,13 @@ def report_contents(page: str) -> list[str]:
     part = text.split(f"## {page}\n", 1)[1].split("\n## ", 1)[0]
     names = re.findall(r"^\| (?!name \||---)(.+?) \|", part, re.MULTILINE)
     return [".+".join(map(re.escape, name.split("…"))) for name in names]
+
+
+def actions(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the commands below a parser that do something, such as ``fleet due``."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for word, command in action.choices.items():
+            yield from actions(command, f"{name} {word}".strip())

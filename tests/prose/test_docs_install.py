@@ -3,24 +3,14 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import re
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 
+import documented
 from documented import ROOT
 from firsttouch import cli, tools
-
-
-def actions(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield the commands below a parser that do something, such as ``fleet due``."""
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
-        yield name, parser
-    for action in below:
-        for word, command in action.choices.items():
-            yield from actions(command, f"{name} {word}".strip())
 
 
 def names(code: CodeType) -> set[str]:
@@ -60,6 +50,6 @@ def test_the_table_says_which_commands_need_the_extra() -> None:
         named = {text.partition(" -")[0] for text in re.findall(r"`([^`]+)`", commands)}
         (light if packages == "light" else extra).update(named)
     assert {name.partition(" ")[0] for name in light | extra} == {*cli.COMMANDS}
-    for name, command in actions(cli.parser([*cli.COMMANDS])):
+    for name, command in documented.actions(cli.parser([*cli.COMMANDS])):
         is_needed = needs_report(command.get_default("run"))
         assert {name, name.partition(" ")[0]} & (extra if is_needed else light), (name, is_needed)

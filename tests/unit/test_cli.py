@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import documented
 from factories.processes import captured
 from firsttouch import cli, paths
 from firsttouch.cli import options, run_command, run_dataset, run_program
@@ -495,17 +496,7 @@ def test_signals_that_the_parent_ignores(ignored):
     assert (done.returncode, done.stdout) == (0, f"['SIG_DFL', '{hangup}']\n"), done
 
 
-def leaves(parser, *words):
-    """Yields the words of each command and action that does something, and its parser."""
-    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    if not below:
-        yield words, parser
-    for action in below:
-        for name, inner in action.choices.items():
-            yield from leaves(inner, *words, name)
-
-
-LEAVES = {" ".join(words): parser for words, parser in leaves(cli.parser())}
+LEAVES = dict(documented.actions(cli.parser()))
 
 
 @pytest.mark.parametrize("name", LEAVES)
