@@ -15,6 +15,9 @@ PROBE = topology.probe_program()
 #: How the probe reports a defect: a wrong answer of a PU, and a slow core.
 DEFECTS = {"correctness": "wrong_answers", "cores": "slow_cores"}
 
+#: How the step ends after a defect -> its state.
+STATES = {"exit 0": "found", "kill -SEGV $$": "failed"}
+
 
 @pytest.fixture
 def faulty(tmp_path):
@@ -49,29 +52,22 @@ def last_entry(tmp_path, aspect):
     return [entry for entry in journal.entries() if entry.step == aspect][-1]
 
 
+@pytest.mark.parametrize("ending", STATES)
 @pytest.mark.parametrize("aspect", DEFECTS)
-def test_a_defect_that_a_step_measures_fails_the_host(firsttouch, tmp_path, faulty, aspect):
-    done = run(firsttouch, "validate", aspect, faulty(aspect, "exit 0"))
+def test_a_defect_that_a_step_measures_fails_the_host(firsttouch, tmp_path, faulty, aspect, ending):
+    state = STATES[ending]
+    done = run(firsttouch, "validate", aspect, faulty(aspect, ending))
     assert done.returncode == 1, done.stderr
     entry = last_entry(tmp_path, aspect)
-    assert (entry.state, entry.end > entry.begin) == ("found", True)
-    assert "which fails a host" in entry.reason
+    assert (entry.state, entry.end > entry.begin) == (state, True)
+    assert ("which fails a host" in entry.reason) == (state == "found")
     (verdict,) = (line for line in done.stdout.splitlines() if line.startswith("verdict "))
     assert " fail: " in verdict
-    assert "missing" not in verdict
+    missing = json.loads((tmp_path / "out" / "campaigns" / "c" / "report" / "state.json").read_text())["missing"]
+    assert bool(missing) == (state == "failed")
+    assert missing or "missing" not in verdict
     (file,) = (f for f in (tmp_path / "verdicts").iterdir() if f.is_file())
     assert file.read_text().startswith("fail ")
-
-
-@pytest.mark.parametrize("aspect", DEFECTS)
-def test_a_step_that_crashes_after_a_defect_has_failed_and_the_defect_counts(firsttouch, tmp_path, faulty, aspect):
-    done = run(firsttouch, "validate", aspect, faulty(aspect, "kill -SEGV $$"))
-    assert done.returncode == 1, done.stderr
-    entry = last_entry(tmp_path, aspect)
-    assert (entry.state, entry.end > entry.begin) == ("failed", True)
-    (verdict,) = (line for line in done.stdout.splitlines() if line.startswith("verdict "))
-    assert " fail: " in verdict
-    assert json.loads((tmp_path / "out" / "campaigns" / "c" / "report" / "state.json").read_text())["missing"]
 
 
 def test_a_campaign_without_verdicts_lists_what_it_found(firsttouch, tmp_path, faulty):

@@ -27,10 +27,18 @@ def test_quick_says_so(monkeypatch):
     assert profiles.chosen_effort().repetitions == 1
 
 
-def test_an_unknown_effort(monkeypatch):
-    monkeypatch.setenv(profiles.VARIABLE, "lazy")
-    with pytest.raises(BadInput, match=r"FIRSTTOUCH_EFFORT .*'lazy': .*full, quick"):
-        profiles.chosen_effort()
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        (profiles.VARIABLE, "lazy", "FIRSTTOUCH_EFFORT .*'lazy': .*full, quick"),
+        (profiles.ALIGNERS_VARIABLE, "bwa", "FIRSTTOUCH_MEASURED_ALIGNERS .*'bwa'"),
+        (profiles.CACHE_VARIABLE, "warm", "FIRSTTOUCH_INDEX_CACHE .*'warm': .*as-is"),
+    ],
+)
+def test_an_unknown_value(monkeypatch, variable, value, says):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(BadInput, match=says):
+        (profiles.index_cache if variable == profiles.CACHE_VARIABLE else profiles.chosen_effort)()
 
 
 @pytest.mark.parametrize(
@@ -41,12 +49,6 @@ def test_named_aligners_go_before_those_of_an_effort(monkeypatch, variable, expe
     monkeypatch.setenv(profiles.VARIABLE, "quick")
     monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, variable)
     assert profiles.chosen_effort().aligners == expected
-
-
-def test_an_unknown_aligner(monkeypatch):
-    monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, "bwa")
-    with pytest.raises(BadInput, match=r"FIRSTTOUCH_MEASURED_ALIGNERS .*'bwa'"):
-        profiles.chosen_effort()
 
 
 def test_every_effort_is_whole():
@@ -98,12 +100,6 @@ def test_speed_of_an_emulated_host_is_not_judged(monkeypatch):
     monkeypatch.setattr(emulation, "emulator", lambda: "")
     assert "emulator" not in software()
     assert Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (1.0,), software=software()).judged
-
-
-def test_an_unknown_index_cache(monkeypatch):
-    monkeypatch.setenv(profiles.CACHE_VARIABLE, "warm")
-    with pytest.raises(BadInput, match=r"FIRSTTOUCH_INDEX_CACHE .*'warm': .*as-is"):
-        profiles.index_cache()
 
 
 # ----------------------------------------------------------------------

@@ -7,8 +7,8 @@ import os
 import random
 import re
 import shlex
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
@@ -108,14 +108,8 @@ class TestPlan:
 
 class TestCreate:
     def test_many_creators_at_once_get_the_same_campaign(self, tmp_path):
-        created = []
-        threads = [
-            threading.Thread(target=lambda: created.append(campaigns.create(planned(tmp_path)))) for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            created = [*pool.map(lambda _: campaigns.create(planned(tmp_path)), range(8))]
         assert len({c.created for c in created}) == 1 == len({c.steps for c in created})
         assert [p.name for p in tmp_path.iterdir()] == ["campaign.json"]
 
@@ -152,18 +146,9 @@ class TestCreate:
 
 class TestLeases:
     def test_one_of_many_wins(self, tmp_path):
-        won = []
-
-        def take(host):
-            if lease := Leases(tmp_path, Holder(host, "", 0)).take("step"):
-                won.append(lease)
-
-        threads = [threading.Thread(target=take, args=(f"n{i}",)) for i in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [c.file.name for c in won] == ["step.1"]
+        with ThreadPoolExecutor(16) as pool:
+            taken = pool.map(lambda i: Leases(tmp_path, Holder(f"n{i}", "", 0)).take("step"), range(16))
+            assert [lease.file.name for lease in taken if lease] == ["step.1"]
 
     def test_a_released_lease_is_free_and_a_held_one_is_not(self, tmp_path):
         ours, theirs = (Leases(tmp_path, Holder(h, "", 0)) for h in ("n1", "n2"))

@@ -4,6 +4,7 @@
 import random
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
@@ -121,11 +122,8 @@ class Job:
                 runner.go()
                 runner.decide(self.judges[runner.host])
 
-        threads = [threading.Thread(target=run, args=[runner]) for runner in self.runners]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(self.runners)) as pool:
+            list(pool.map(run, self.runners))
         return {runner.host: self.ended(runner) for runner in self.runners}
 
     def ended(self, runner):

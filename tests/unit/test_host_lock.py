@@ -8,14 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from factories.processes import wait_until
+from factories.users import shared_folder
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
 
@@ -52,9 +51,7 @@ def test_the_second_waits_for_the_first():
         assert messages == []
         waiting = threading.Thread(target=second)
         waiting.start()
-        deadline = time.monotonic() + 20
-        while not messages and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: messages, "the second")
         order.append("first")
     waiting.join(20)
     assert order == ["first", "second"]
@@ -121,28 +118,20 @@ def test_a_killed_holder_lets_go():
         pass
 
 
-@pytest.fixture
-def shared_folder(monkeypatch):
-    """Sets FIRSTTOUCH_LOCK to a folder that everybody may write to: pytest's are closed to other users."""
-    folder = Path(tempfile.mkdtemp(dir="/tmp"))
-    folder.chmod(0o1777)
-    monkeypatch.setenv("FIRSTTOUCH_LOCK", str(folder))
-    yield folder
-    shutil.rmtree(folder)
-
-
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes another user")
 @pytest.mark.parametrize("first", [0, 65534])
-def test_another_user_waits(shared_folder, first):
+def test_another_user_waits(monkeypatch, first):
     """Also if the file is another user's, in a folder that everybody may write to."""
-    become = {u: ("setpriv", f"--reuid={u}", f"--regid={u}", "--clear-groups") for u in (0, 65534)}
-    imports = [*become[65534], "env", "-C", shared_folder, sys.executable, "-c", "import firsttouch"]
-    if subprocess.run(imports, check=False).returncode:
-        pytest.skip(f"NOT TESTED: another user cannot enter {shared_folder} or run this checkout")
-    with holder(before=("sh", "-c", 'umask 077; exec "$@"', "sh", *become[first])) as (process, line):
-        assert line == "held"
-        with holder(before=become[65534 - first]) as (_, other):
-            assert other.startswith(f"waiting for another run on this host to end: process {process.pid} of ")
+    with shared_folder(0o1777) as folder:
+        monkeypatch.setenv("FIRSTTOUCH_LOCK", str(folder))
+        become = {u: ("setpriv", f"--reuid={u}", f"--regid={u}", "--clear-groups") for u in (0, 65534)}
+        imports = [*become[65534], "env", "-C", folder, sys.executable, "-c", "import firsttouch"]
+        if subprocess.run(imports, check=False).returncode:
+            pytest.skip(f"NOT TESTED: another user cannot enter {folder} or run this checkout")
+        with holder(before=("sh", "-c", 'umask 077; exec "$@"', "sh", *become[first])) as (process, line):
+            assert line == "held"
+            with holder(before=become[65534 - first]) as (_, other):
+                assert other.startswith(f"waiting for another run on this host to end: process {process.pid} of ")
 
 
 def test_runs_for_their_output_share_the_host_and_measurements_do_not():
