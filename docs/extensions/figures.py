@@ -133,8 +133,7 @@ def _simulated() -> list[Record]:
         from factories import memory_records  # noqa: PLC0415 - the tests are not on the path of the manual
     finally:
         sys.path.pop(0)
-    slow = memory_records.FAULTS["memory saturates early"][1]
-    host = memory_records.Host("simulated", at_once=True, noise=0.015, fault=slow)
+    host = memory_records.Host("simulated", at_once=True, noise=0.015, fault=memory_records.early_saturation)
     run = {"aligner": "bwa-mem", "dataset": "NA12878", "scenario": "1x16-default", "instances": 1, "threads": 16}
     return [
         *host.topology(),

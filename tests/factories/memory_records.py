@@ -46,6 +46,11 @@ def slow_caches(metric: str, case: dict[str, Any]) -> float:
     return {"l1": 0.7, "l2": 0.7, "memory": 0.6}.get(case["chain"], 1.0) if metric == "slowest_core" else 1.0
 
 
+def early_saturation(metric: str, _: dict[str, Any]) -> float:
+    """The fault of a host whose memory saturates early."""
+    return {"saturation_bandwidth": 0.8, "peak_bandwidth": 0.85}.get(metric, 1.0)
+
+
 def slow_accesses(metric: str, _: dict[str, Any]) -> float:
     """The fault of a host whose rare slow accesses are slower than usual."""
     return {"latency_p99_9": 1.5, "latency_p99_99": 2.0}.get(metric, 1.0)
@@ -60,17 +65,18 @@ class Host:
         *,
         nodes: int = 2,
         repetitions: int = 5,
+        noise: float = 0.004,
         fault: Fault = lambda *_: 1.0,
         at_once: bool = False,
     ) -> None:
         self.name, self.nodes, self.repetitions, self.fault = name, nodes, repetitions, fault
-        self.at_once = at_once
+        self.noise, self.at_once = noise, at_once
         self.random = random.Random(f"{name}1")  # noqa: S311
 
     def add(self, check: str, metric: str, unit: str, better: str, value: float, **case: Any) -> Iterator[Record]:
         """Yield the records of a metric: one per repetition, or one with all samples if *at_once*."""
         mean = value * self.fault(metric, case)
-        samples = [mean * (1 + self.random.gauss(0, 0.004)) for _ in range(self.repetitions)]
+        samples = [mean * (1 + self.random.gauss(0, self.noise)) for _ in range(self.repetitions)]
         if check == "topology" or metric == "slow_cores":
             samples = [mean] * len(samples)
         for number, some in enumerate([samples] if self.at_once else [[s] for s in samples]):
@@ -101,6 +107,9 @@ class Host:
                 for metric, value in (("saturation_bandwidth", saturation), ("peak_bandwidth", peak)):
                     yield from self.add("loaded_latency", metric, "GB/s", "higher", value, **curve)
                 yield from self.add("loaded_latency", "unloaded_latency", "ns", "lower", IDLE, **curve)
+                # A fault moves the points, too.
+                saturation *= self.fault("saturation_bandwidth", curve)
+                peak *= self.fault("peak_bandwidth", curve)
                 for rate in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0):
                     used = rate * peak
                     # It has doubled at the saturation.

@@ -105,6 +105,26 @@ def test_commands_that_a_page_names_exist() -> None:
             assert name in {*below.choices, "help"}, f"{page.name}: firsttouch {name}"
 
 
+def test_every_kind_of_figure_has_a_title_that_is_explained() -> None:
+    report = ROOT / "src" / "firsttouch" / "report"
+    texts = [
+        file.read_text(encoding="utf-8")
+        for room in ("figures", "aspects")
+        for file in (report / room).glob("*.py")
+    ]
+    drawing = [text for text in texts if "\ndef figures(" in text or "\ndef aspect(" in text]
+    titles = [re.findall(r'^_(?:\w+_)?TITLE = "(.+)"$', text, re.MULTILINE) for text in drawing]
+    assert all(titles)
+    assert len(titles) >= 9
+    explained = "|".join(documented.report_contents("The page of a few hosts"))
+    assert [
+        title
+        for of_file in titles
+        for title in of_file
+        if not any(re.fullmatch(explained, text) for text in (title, f"{title}: x"))
+    ] == []
+
+
 def test_a_host_is_followed_by_hand_with_the_numbers_of_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DOCS / "extensions")
     import simulated  # noqa: PLC0415 - a program of the manual, not of a package

@@ -124,28 +124,18 @@ def test_cgroup_v1(memory_limit, text, limit):
     assert memory_limit(cgroup, files) == limit
 
 
-def test_cgroup_v1_with_joined_controllers(memory_limit):
-    files = {"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "5\n"}
-    assert memory_limit("4:cpu,memory:/a\n", files) == 5
-
-
-def test_hybrid_cgroups_have_the_second_version_beside(memory_limit):
-    files = {"sys/fs/cgroup/unified/a/memory.max": "12\n"}
-    assert memory_limit("0::/a\n", files) == 12
-
-
-def test_a_path_above_the_namespace_is_not_followed(memory_limit):
-    files = V2 | {"sys/fs/cgroup/memory.max": "64\n"}
-    assert memory_limit("0::/../../x\n", files) == 64
-
-
-def test_a_colon_in_a_cgroups_name(memory_limit):
-    files = V2 | {"sys/fs/cgroup/a:b/memory.max": "12\n"}
-    assert memory_limit("0::/a:b\n", files) == 12
-
-
-def test_a_kernel_without_cgroups(memory_limit):
-    assert memory_limit(None, {}) is None
+@pytest.mark.parametrize(
+    ("cgroup", "files", "limit"),
+    [
+        ("4:cpu,memory:/a\n", {"memory/a/memory.limit_in_bytes": "5\n"}, 5),  # with joined controllers
+        ("0::/a\n", {"unified/a/memory.max": "12\n"}, 12),  # hybrid: the second version is beside the first
+        ("0::/../../x\n", {"cgroup.controllers": "memory\n", "memory.max": "64\n"}, 64),  # above the namespace
+        ("0::/a:b\n", {"cgroup.controllers": "memory\n", "a:b/memory.max": "12\n"}, 12),
+        (None, {}, None),
+    ],
+)
+def test_cgroups_of_other_forms_and_a_kernel_without_them(memory_limit, cgroup, files, limit):
+    assert memory_limit(cgroup, {f"sys/fs/cgroup/{name}": text for name, text in files.items()}) == limit
 
 
 def test_status_lists():
