@@ -39,9 +39,7 @@ facts:
   #   transfer_rate: "3200 MT/s"
   #   channels_per_package: 8
   #   source: "dmidecode on HOST"
-{distances}{caches}  # The links between packages, from the processor's data sheet:
-  # interconnect: {{type: UPI, links_per_package: 3, transfer_rate: "10.4 GT/s", width_bits: 20}}
-partitions:
+{distances}{caches}partitions:
 {partition}# The values that the hosts are expected to reach. For example:
 # references:
 #   - check: topology

@@ -52,14 +52,6 @@ class _Distances(FileTable, frozen=True):
     source: Text = ""
 
 
-class _Interconnect(FileTable, frozen=True):
-    type: Text
-    links_per_package: _Count | None = None
-    transfer_rate: Transfers | None = None
-    width_bits: _Count | None = None
-    source: Text = ""
-
-
 class FactsTable(FileTable, frozen=True):
     """The facts as a system's file states them."""
 
@@ -75,7 +67,6 @@ class FactsTable(FileTable, frozen=True):
     memory: _Memory = _Memory()
     distances: _Distances | None = None
     caches: tuple[CacheFacts, ...] = ()
-    interconnect: _Interconnect | None = None
     source: Text = ""
 
 
