@@ -482,6 +482,15 @@ def test_a_command_has_the_summary_that_help_shows_without_loading_it(command):
     assert [(action.dest, action.help) for action in described] == [(command, cli.COMMANDS[command])]
 
 
+def test_a_signal_after_a_lost_one_interrupts():
+    received = []
+    with cli._signals(received):
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGTERM] * 2
+
+
 @pytest.mark.parametrize("ignored", [signal.SIGCHLD, signal.SIGHUP])
 def test_signals_that_the_parent_ignores(ignored):
     """Ends of children are needed; what nohup ignores stays ignored."""

@@ -481,6 +481,17 @@ def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, p
     assert gone(marker)
 
 
+def test_nothing_is_imported_while_programs_run(tmp_path):
+    """Python drops an exception, such as that of an interrupt, which is raised while it ends an import."""
+    hook = (
+        "import os\nsys.addaudithook(lambda event, args: "
+        "print(args[0]) if event == 'import' and os.path.exists(folder / '0.o') else None)\n"
+    )
+    launcher = LAUNCHER.replace("received = []\n", f"received = []\n{hook}")
+    argv = [sys.executable, "-c", launcher, str(tmp_path), "sleep 0.2", "_"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == ""
+
+
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not on PATH")
 def test_a_program_whose_launcher_died_before_it_was_guarded_does_not_start(tmp_path):
     argv = child_process.guarded_argv(["touch", str(tmp_path / "started")])

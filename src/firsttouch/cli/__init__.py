@@ -384,8 +384,8 @@ def _signals(received: list[int]) -> Iterator[None]:
     def interrupt(number: int, _frame: object) -> None:
         received.append(number)
         # The shell and the kernel both send SIGHUP when a terminal closes; the second must not stop the clean-up.
-        for again in handled:
-            signal.signal(again, lambda *_: None)  # not SIG_IGN, which programs that are started inherit
+        if number == signal.SIGHUP:
+            signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs that are started inherit
         raise KeyboardInterrupt
 
     for number in handled:

@@ -78,6 +78,8 @@ def run_together(
     open_fds = [fd for job in jobs for fd in job.handed]
     try:
         require_programs(jobs)
+        # The first sample neither reads the file nor imports a codec: an interrupt during an import can be lost.
+        memory_options.libraries()
         for job in jobs:
             with defer_signals():
                 running.append(_Running(job, events, clock))
