@@ -112,9 +112,9 @@ def _cheapest(
     if first is None:
         return 0, 0, ()
     for taken, counts in _choices(kinds, available, first, parts, size):
-        rest = tuple(map(operator.sub, available, taken))
+        left = tuple(map(operator.sub, available, taken))
         for count in counts:
-            borders, groups, joined = _cheapest(kinds, rest, parts - count, size)
+            borders, groups, joined = _cheapest(kinds, left, parts - count, size)
             if count:
                 borders, groups = borders + sum(taken) - 1, groups - 1
             if (borders, groups) < best[:2]:

@@ -73,10 +73,10 @@ def _chart(key: str, name: str, records: Sequence[Record]) -> Chart:
 
 
 def _sentences(all_runs: Sequence[Record], by_policy: Mapping[str, Sequence[Record]]) -> Iterator[str]:
-    most = max(whole(r, "threads") for r in all_runs)
-    widest = [r for r in all_runs if whole(r, "threads") == most]
+    threads = max(whole(r, "threads") for r in all_runs)
+    widest = [r for r in all_runs if whole(r, "threads") == threads]
     fastest, slowest = (pick(widest, key=lambda r: r.value) for pick in (min, max))
-    text = f"With {count(most, 'thread')}, {fastest.parameters['policy']} is fastest at {value(fastest)}"
+    text = f"With {count(threads, 'thread')}, {fastest.parameters['policy']} is fastest at {value(fastest)}"
     if slowest is not fastest:
         text += f", {slowest.parameters['policy']} slowest at {value(slowest)}"
         gain = speedups.speedup(fastest, slowest)
