@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from firsttouch.advice import comparison
+from firsttouch.advice import advising, comparison
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import prior
 from firsttouch.errors import RunFailed
@@ -137,3 +137,17 @@ def test_output_is_discarded_as_it_is_written(left_behind):
             os.close(copy)
     if left_behind:
         os.close(copy)
+
+
+@pytest.mark.parametrize("pus", [0.2, 2.0])
+def test_other_programs_during_the_trials_are_a_warning(monkeypatch, pus):
+    use = SimpleNamespace(
+        usage=list, busy_pus=lambda _: SimpleNamespace(value=pus, parameters={"programs": "sh 2.0"})
+    )
+    monkeypatch.setattr(advising, "kernel_settings", use)
+    messages = []
+    with advising._holding_host(advising.Choices(share_host=True), messages.append):
+        messages.clear()
+    assert [m.partition(", which")[0] for m in messages] == [
+        "warning: this host was not idle: other programs used 2.0 PUs (sh 2.0)"
+    ] * (pus >= 0.5)

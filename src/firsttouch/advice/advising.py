@@ -7,9 +7,10 @@ Public: :func:`advise_program` (any program), :func:`advise_aligner` (an aligner
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -21,11 +22,13 @@ from firsttouch.advice.comparison import ProgramComparison, compare
 from firsttouch.advice.costs import candidates, default, index_banks, interval, latency_ratio
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.trials import advise
+from firsttouch.benchmarks import kernel_settings
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
 from firsttouch.genomics import launch
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.host.topology import load
+from firsttouch.records.schema import BUSY
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.memory_options import combinations, select_for_aligner, select_options
 from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
@@ -48,6 +51,21 @@ class Choices(Struct, frozen=True):
     def planned(self, need: Need | None = None) -> Plan:
         """Return this host's plan for instances of that memory *need*."""
         return plan(load(), need, threads=self.threads, policies=self.policies)
+
+
+@contextlib.contextmanager
+def _holding_host(choices: Choices, say: Say) -> Iterator[None]:
+    """Hold the host during the trials, and warn at the end if other programs used it meanwhile."""
+    with host_lock.hold_unless_shared(say, share_host=choices.share_host), host_lock.no_process_left():
+        since = kernel_settings.usage()
+        yield
+        busy = kernel_settings.busy_pus(since)
+    if busy.value >= BUSY:
+        programs = f" ({busy.parameters['programs']})" if busy.parameters else ""
+        say(
+            f"warning: this host was not idle: other programs used {busy.value:.1f} PUs{programs}, "
+            "which may have changed the advice: repeat it when they have ended"
+        )
 
 
 def _offered(
@@ -87,7 +105,7 @@ def advise_aligner(
     work = launch.prepare(
         aligner, asked.index, asked.files, asked.batch_bases, interleaved=asked.interleaved, say=say
     )
-    with host_lock.hold_unless_shared(say, share_host=choices.share_host), host_lock.no_process_left():
+    with _holding_host(choices, say):
         advice = advise(work, planned.scenarios, expected, budget, default=usual, say=say)
         document = advice_text.document(advice, usual, planned.infeasible, refused)
         for line in advice_text.lines(document):
@@ -110,7 +128,7 @@ def advise_command(command: UserCommand, choices: Choices, budget: float, *, say
     threads = min(choices.threads or command.threads, host.usable_pu_count)
     planned = replace(choices, threads=threads).planned(need)
     choosing = auto.Auto(command, host, planned, budget, options=choices.options, say=say)
-    with host_lock.hold_unless_shared(say, share_host=choices.share_host), host_lock.no_process_left():
+    with _holding_host(choices, say):
         document = choosing.advise(say, strict=False)
     for line in advice_text.lines(document):
         say(line)
@@ -139,7 +157,7 @@ def advise_program(
     usual = default(scenarios)
     part = Prior(expected.mean[numbers], expected.covariance[numbers][:, numbers])
     words = with_threads(program, threads)
-    with host_lock.hold_unless_shared(say, share_host=choices.share_host), host_lock.no_process_left():
+    with _holding_host(choices, say):
         began = time.monotonic()
         result = compare(words, scenarios, part, usual=usual, rounds=rounds, timeout=timeout, say=say)
         spent = time.monotonic() - began
