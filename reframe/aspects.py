@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aspects of a host's memory: a test for each of those that its benchmark describes, and for all others."""
 
+import re
+
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from firsttouch.benchmarks import measure
 from firsttouch.benchmarks.checks import FirstTouchCheck, aspect_tests
+from firsttouch.records.cases import Case
 
 for test in aspect_tests(__name__):
     rfm.simple_test(test)
@@ -28,3 +31,7 @@ if OTHERS:
             self.descr = f"aspect {self.aspect}"
             self.tags |= {self.aspect}
             self.command = ["measure", self.aspect]
+
+        def labels(self, record):
+            """Name a variable per case."""
+            return re.sub(r"\W+", "_", Case.from_record(record).name)

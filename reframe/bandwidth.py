@@ -34,9 +34,12 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
         placements = sum(len(cases().banks(*nodes)) for nodes in sets)
         self.least_records = len(cases().effort.kernels) * placements
 
-    def shows(self, record):
-        """Show NUMA nodes with one bank. Larger PU-sets and interleaved data are in the records only."""
-        return self.set_size == 1 and "bank" in record.parameters
+    def labels(self, record):
+        """Name a variable per kernel, NUMA node and bank. Larger PU-sets are in the records only."""
+        p = record.parameters
+        if self.set_size > 1 or "bank" not in p:
+            return None
+        return f"{p['kernel']}_from{p['pu_nodes'][0]}_bank{p['bank']}"
 
 
 @rfm.simple_test
@@ -55,3 +58,8 @@ class bandwidth_others(FirstTouchCheck):  # noqa: N801
         # likwid-bench has two of STREAM's kernels.
         kernels = set(cases().effort.kernels) & set(likwid.KERNELS)
         self.least_records = len(kernels) * len(cases().pu_nodes())
+
+    def labels(self, record):
+        """Name a variable per kernel and bank."""
+        p = record.parameters
+        return f"{p['kernel']}_from{p['pu_nodes'][0]}_bank{p['bank']}"

@@ -16,9 +16,11 @@ LEAST_SIZES = 12
 class LatencyCurve(FirstTouchCheck):
     """Curves of latency over size."""
 
-    def shows(self, record):
-        """Show the last point of each curve, the latency of memory. The other points are in the records only."""
-        return record.parameters["size_bytes"] == max(r.parameters["size_bytes"] for r in self._records())
+    def labels(self, record):
+        """Name the last point of each curve, the latency of memory. The other points are in the records only."""
+        p = record.parameters
+        largest = max(r.parameters["size_bytes"] for r in self._records())
+        return f"latency_from{p['pu_nodes'][0]}_bank{p['bank']}" if p["size_bytes"] == largest else None
 
 
 @rfm.simple_test

@@ -121,19 +121,12 @@ def test_what_works_passes(reframe, stand_in, tmp_path):
     assert set(results.values()) == {"pass"}, done.output
     assert any(name.startswith(f"scaling %scenario=1x{PUS}-default ") for name in done.results)
     assert "topology" in done.results
-    shown = {line.split("P: ")[1].split(":")[0] for line in done.output.splitlines() if "P: " in line}
-    for check in (
-        "scaling_alignment",
-        "bandwidth_copy",
-        "latency_random",
-        "stores_copy",
-        "pages_prefetch",
-        "locks_",
-    ):
-        assert any(name.startswith(check) for name in shown), shown
-    # Locks have the rates with all PUs only, and curves the last point.
-    assert not [name for name in shown if name.startswith(("locks_lock_waiting", "core_to_core_pair"))]
-    assert len({name for name in shown if name.startswith("latency_random")}) < 12
+    assert "P: alignment_time: " in done.output
+    assert "P: copy_from" in done.output
+    assert "P: latency_from" in done.output
+    assert "P: copy_plain_regular" in done.output
+    assert "P: prefetch_ratio_bank" in done.output
+    assert "P: records_queue_batched_work0ns_batch32: " in done.output
     kept = list((tmp_path / "out").rglob("records.jsonl"))
     assert len(kept) >= len(done.results) - 2  # HostOfRun measures nothing, and ReferenceRun checks alignments
     _is_a_whole_curve([r for r in schema.collect(kept) if r.check == "latency"])

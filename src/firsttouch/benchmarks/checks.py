@@ -22,7 +22,6 @@ from firsttouch.benchmarks import drawn_order, profiles
 from firsttouch.benchmarks.cases import cases, system
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
-from firsttouch.records.cases import Case, with_distinct_names
 from firsttouch.records.catalogue import of_kind
 from firsttouch.records.schema import Record, read
 
@@ -143,7 +142,7 @@ class FirstTouchCheck(OneHost):
     :attr:`repetitions`   end of init      timed repetitions (default: 3; None: without that option); the effort
                                            may allow fewer
     :attr:`least_records` before sanity    records that the command writes at least (default: 1)
-    :meth:`shows`         performance      whether a record has a performance variable (default: yes)
+    :meth:`labels`        performance      the name of a record's performance variable (default: its metric)
     ===================== ================ ================================================================
 
     Set here: ``executable_opts`` in setup, ``perf_variables`` and ``reference`` before performance. The check
@@ -164,9 +163,9 @@ class FirstTouchCheck(OneHost):
     #: Wait for a host that is in use, but not forever for one that is down.
     max_pending_time = "1d"
 
-    def shows(self, record: Record) -> bool:  # noqa: ARG002
-        """Whether a record has a performance variable."""
-        return True
+    def labels(self, record: Record) -> str | None:
+        """Return the name of a record's performance variable, or None if it has none."""
+        return record.metric
 
     @run_after("setup")
     def prepare(self) -> None:
@@ -204,11 +203,12 @@ class FirstTouchCheck(OneHost):
 
     @run_before("performance")
     def take_records(self) -> None:
-        """Set the performance variables, with the names of their cases, and their references by the system."""
+        """Set the performance variables by the records, and their references by the system."""
         references: dict[str, tuple[Any, ...]] = {}
-        shown = [record for record in self._records() if self.shows(record)]
-        for record, case in zip(shown, with_distinct_names([*map(Case.from_record, shown)]), strict=True):
-            label = re.sub(r"\W+", "_", case.name)
+        for record in self._records():
+            label = self.labels(record)
+            if label is None:
+                continue
             self.perf_variables[label] = sn.make_performance_function(sn.defer(record.value), record.unit)
             reference = system().reference(record.check, record.metric, record.parameters)
             if reference is not None and not record.judged:
@@ -254,9 +254,9 @@ class AspectCheck(FirstTouchCheck):
         if reason := test.refused(here):
             self.skip(reason)
 
-    def shows(self, record: Record) -> bool:
-        """Whether the test shows a record."""
-        return self.test.shows(record, cases())
+    def labels(self, record: Record) -> str | None:
+        """Return the name that the test gives a record."""
+        return self.test.label(record, cases())
 
 
 def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:

@@ -84,12 +84,19 @@ def _steps(cases: Cases) -> list[list[str]]:
     return [[]] if len(cases.host.allowed_pus) > 1 else []
 
 
+def _label(record: Record, _cases: Cases) -> str | None:
+    """Name a variable per kind of closeness. The pairs are in the records only."""
+    p = record.parameters
+    if record.metric != "transfer_latency":
+        return None
+    return f"transfer_{p['shared']}{p.get('cache_level', '')}"
+
+
 _TEST = ReframeTest(
     "core_to_core",
     lambda _: "latency between pairs of PUs",
     least_records=lambda _: 2,  # one pair, and the figure of its kind
-    # The pairs are in the records only.
-    shows=lambda record, _: record.metric == "transfer_latency",
+    label=_label,
     refused=lambda cases: "" if _steps(cases) else "a single PU has no other PU to exchange a cache line with",
 )
 BENCHMARK = Benchmark(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from firsttouch.benchmarks import probe, programs
+from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -41,11 +42,18 @@ def probe_records(
         yield [programs.without_bank(record) for record in records]
 
 
+def _label(record: Record, _cases: Cases) -> str | None:
+    p = record.parameters
+    of_pu = [f"pu{p['pu']}"] if "pu" in p else []
+    return "_".join([record.metric, *(str(p[name]) for name in ("chain", "running") if name in p), *of_pu])
+
+
 _TEST = ReframeTest(
     CHECK,
     lambda _: "the clock, caches and way to memory of every PU",
     # Every host can run three chains, on all PUs at once and on each alone. A single PU has no siblings.
     least_records=lambda cases: 15 if len(cases.host.allowed_pus) > 1 else 7,
+    label=_label,
     repetitions=None,
     time_limit="10m",
     tags=frozenset({"quick"}),

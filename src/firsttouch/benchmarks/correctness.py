@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -30,10 +31,19 @@ def probe_records(options: Sequence[str], say: probe.Say) -> Iterator[list[Recor
         yield [programs.without_bank(r) if r.metric == ANSWERS else r for r in records]
 
 
+def _label(record: Record, _cases: Cases) -> str | None:
+    """Name the works by their words, and the patterns by their bank."""
+    p = record.parameters
+    of_pu = f"_pu{p['pu']}" if "pu" in p else ""
+    place = f"bank{p['bank']}" if record.metric == WORDS else str(p["work"]).replace(" ", "_").replace("-", "_")
+    return f"{record.metric}_{place}{of_pu}"
+
+
 _TEST = ReframeTest(
     CHECK,
     lambda _: "known answers of every PU, and patterns in every bank",
     least_records=lambda cases: 4 + len(cases.host.memory_nodes),
+    label=_label,
     repetitions=None,
     time_limit="30m",
 )

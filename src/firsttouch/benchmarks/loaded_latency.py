@@ -126,14 +126,21 @@ def _least_records(cases: Cases) -> int:
     return _LEAST_RECORDS * len(cases.effort.read_shares) * loads
 
 
+def _label(record: Record, _cases: Cases) -> str | None:
+    """Name the metrics of each curve; its points are in the records only."""
+    p = record.parameters
+    if "rate" in p:
+        return None
+    return f"{record.metric}_from{p['pu_nodes'][0]}_bank{p['bank']}_{p['load']}_reads{100 * p['read_share']:.0f}"
+
+
 _TEST = ReframeTest(
     "loaded_latency",
     lambda cases: (
         f"latency under load with {', '.join(f'{share:.0%}' for share in cases.effort.read_shares)} reads"
     ),
     least_records=_least_records,
-    # The metrics of each curve. Its points are in the records only.
-    shows=lambda record, _: "rate" not in record.parameters,
+    label=_label,
 )
 BENCHMARK = Benchmark(
     lambda *given: curves(_loaded(*given)),

@@ -62,16 +62,19 @@ _CASES = 13
 _LOCKS = 4
 
 
-def _shows(record: Record, cases: Cases) -> bool:
-    """Whether it is a rate with all PUs. Other rates are in the records only."""
-    return record.metric == "lock_records" and record.parameters["threads"] == len(cases.host.allowed_pus)
+def _label(record: Record, cases: Cases) -> str | None:
+    """Name the rates with all PUs. Other rates are in the records only."""
+    p = record.parameters
+    if record.metric == "lock_records" and p["threads"] == len(cases.host.allowed_pus):
+        return f"records_{p['lock']}_{p['parsing']}_work{p['work_ns']:g}ns_batch{p['batch']}"
+    return None
 
 
 _TEST = ReframeTest(
     "locks",
     lambda _: "records per second from one reader under a lock",
     least_records=lambda cases: len(cases.effort.lock_work) * (_CASES + _LOCKS * len(cases.effort.lock_batches)),
-    shows=_shows,
+    label=_label,
 )
 BENCHMARK = Benchmark(
     _measure,

@@ -105,6 +105,10 @@ class AspectRequest(Struct, frozen=True):
 Measure = Callable[[Topology, AspectRequest, probe.Say], Iterator[list[Record]]]
 
 
+def _one_step(_cases: Cases) -> list[list[str]]:
+    return [[]]
+
+
 class ReframeTest(Struct, frozen=True):
     """A test of ReFrame that measures an aspect: its name and title, and what depends on a host's cases."""
 
@@ -114,8 +118,8 @@ class ReframeTest(Struct, frozen=True):
     options: Callable[[Cases], list[str]] = lambda _: []
     #: Returns how many records the command writes at least.
     least_records: Callable[[Cases], int] = lambda _: 1
-    #: Returns whether a record has a performance variable.
-    shows: Callable[[Record, Cases], bool] = lambda *_: True
+    #: Returns the name of a record's performance variable, None if it has none.
+    label: Callable[[Record, Cases], str | None] = lambda record, _: record.metric
     #: Returns why the test cannot be run, or an empty string.
     refused: Callable[[Cases], str] = lambda _: ""
     #: Timed repetitions of each measurement; None if the aspect is measured once.
@@ -136,7 +140,7 @@ class Benchmark(Struct, frozen=True):
     #: Returns whether a request's number of repetitions applies.
     repeats: Callable[[AspectRequest], bool] = lambda _: True
     #: Returns the further arguments of each step in which a campaign measures it.
-    steps: Callable[[Cases], list[list[str]]] = lambda _: [[]]
+    steps: Callable[[Cases], list[list[str]]] = _one_step
     #: The probe's options on an emulated host, where touching memory of the usual size takes minutes, and no cache
     #: has to be exceeded. A curve keeps the number of sizes that a check requires.
     small: tuple[str, ...] = ()
@@ -348,6 +352,13 @@ def _configuration(host: Topology, installed: memory_modules.Installed) -> Itera
         )
 
 
+def _contention_label(record: Record, _cases: Cases) -> str:
+    """Name the rate of one thread and of all, per bank, and per NUMA node if all threads are on one."""
+    p = record.parameters
+    nodes = f"_from{p['pu_nodes'][0]}" if len(p.get("pu_nodes", ())) == 1 else ""
+    return f"{record.metric}_{p['threads']}threads{nodes}_bank{p['bank']}"
+
+
 def _contention_options(cases: Cases) -> list[str]:
     threads = format_list(cases.contention_threads())
     return ["--threads", threads, "--banks", format_list(cases.banks(*cases.host.cpu_nodes))]
@@ -367,6 +378,7 @@ _CONTENTION_TEST = ReframeTest(
     lambda cases: f"contention of {format_list(cases.contention_threads())} threads",
     _contention_options,
     lambda cases: 2 * len(cases.contention_threads()) * len(cases.banks(*cases.host.cpu_nodes)),
+    _contention_label,
 )
 #: The topology, and the aspects whose records are the probe's results: the latency curve (ns by bytes of a random
 #: cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads with random accesses to one

@@ -95,11 +95,19 @@ def _options(cases: Cases) -> list[str]:
     return ["--pu-nodes", format_list(cases.pu_nodes())]
 
 
+def _label(record: Record, _cases: Cases) -> str:
+    """Name a variable per metric, page size and bank."""
+    p = record.parameters
+    size = f"_{p['pages']}" if "pages" in p and record.metric != "prefetch_ratio" else ""
+    return f"{record.metric}{size}_bank{p['bank']}"
+
+
 _TEST = ReframeTest(
     "pages",
     lambda _: "latency and bandwidth by page size",
     _options,
     # Latency, the prefetch ratio and a rate with base pages, which every host has.
     lambda cases: 3 * len(cases.pu_nodes()),
+    _label,
 )
 BENCHMARK = Benchmark(_measure, steps=lambda cases: [_options(cases)], tests=(_TEST,))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.cpusets import format_list
@@ -60,9 +61,18 @@ def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> 
     )
 
 
+def _label(record: Record, _cases: Cases) -> str:
+    """Name a variable per kernel, instruction set and kind of stores."""
+    p = record.parameters
+    if record.metric == "streaming_gain":
+        return f"{p['kernel']}_streaming_gain"
+    return f"{p['kernel']}_{p['instructions']}_{p['stores']}"
+
+
 _TEST = ReframeTest(
     "stores",
     lambda cases: f"stores of NUMA node {cases.host.cpu_nodes[0]} by instruction set",
     lambda cases: ["--pu-nodes", str(cases.host.cpu_nodes[0])],
+    label=_label,
 )
 BENCHMARK = Benchmark(_measure, tests=(_TEST,))

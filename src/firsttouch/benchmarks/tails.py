@@ -15,6 +15,7 @@ from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
+from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
@@ -49,9 +50,15 @@ def _least_records(cases: Cases) -> int:
     return len(PERCENTILES) * sum(len(cases.banks(node)) for node in cases.pu_nodes())
 
 
+def _label(record: Record, _cases_of_host: Cases) -> str:
+    p = record.parameters
+    return f"{record.metric}_from{format_list(p['pu_nodes'])}_bank{p['bank']}_{p['load']}"
+
+
 _TEST = ReframeTest(
     CHECK,
     lambda _: "the slowest accesses to each bank, idle and under load",
     least_records=_least_records,
+    label=_label,
 )
 BENCHMARK = Benchmark(_measure, small=("--sizes=1MiB", "--array-bytes=4MiB", "--accesses=16384"), tests=(_TEST,))
