@@ -110,6 +110,7 @@ def changes(findings: Findings) -> list[Change]:
             times = sessions.time[column["last"]].min(), sessions.time[column["first"]].max()
             size, of = float(np.median(column["size"])), int(column["of"][0])
             listed.append(_change(findings, judged.series, np.unique(column["host"]), of, size, *times))
+        listed += _common(findings, judged)
     return _merged(findings, listed)
 
 
@@ -121,12 +122,28 @@ def updates(findings: Findings) -> list[Change]:
         for update in judged.prepared.updates:
             times = update.after, update.before
             listed.append(_change(findings, judged.series, update.hosts, of, update.change, *times))
-        trend, time = judged.prepared.trend, findings.fleet.sessions.time
-        if trend.any():
-            since = int(np.abs(trend).argmax())
-            times, all_hosts = (int(time[since]), int(time.max())), np.flatnonzero(np.isfinite(judged.level))
-            listed.append(_change(findings, judged.series, all_hosts, of, -float(trend[since]), *times))
+        listed += _common(findings, judged)
     return _merged(findings, listed)
+
+
+def _common(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change]]:
+    """Yield the changes that all hosts have at the same time, which their losses do not show: steps, a drift."""
+    trend, sessions = judged.prepared.trend, findings.fleet.sessions
+    if not trend.any():
+        return
+    _, first, week = np.unique(np.rint(sessions.time / sessions.interval), return_index=True, return_inverse=True)
+    begins, ends = (np.full(len(first), time) for time in (sessions.time.max(), 0))
+    np.minimum.at(begins, week, sessions.time)
+    np.maximum.at(ends, week, sessions.time)
+    changes = np.diff(trend[first])
+    is_step = np.abs(changes) > max(LEAST_LOSS, 3 * float(np.median(np.abs(changes))))
+    drift = np.cumsum(np.where(is_step, 0.0, changes)[::-1])[::-1]
+    since = int(np.abs(drift).argmax())
+    shared = [(float(changes[at]), at, at + 1) for at in np.flatnonzero(is_step).tolist()]
+    shared += [(float(drift[since]), since, len(first) - 1)] * bool(abs(drift[since]) > LEAST_LOSS)
+    for size, last, now in shared:
+        hosts = np.flatnonzero(np.isfinite(judged.level) & (sessions.time[sessions.begins] <= ends[last]))
+        yield _change(findings, judged.series, hosts, len(hosts), size, begins[last], ends[now])
 
 
 def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:

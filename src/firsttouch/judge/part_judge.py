@@ -208,7 +208,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     for part in (s for s in all_series if s.is_together):
         members = [*by_name[part.part.name, part.kind].values()]
         together = _prepare(_together([p.losses for p in members]), sessions, tests, fleet=fleet)
-        of_parts[part] = _without_faults(together, members, sessions)
+        trend = together.trend + np.mean([p.trend for p in members], axis=0)
+        of_parts[part] = _without_faults(replace(together, trend=trend), members, sessions)
     judged = [
         _judge(part, of_parts[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
     ]
@@ -265,9 +266,9 @@ def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: b
 
 
 def _trend(loss: Floats, sessions: Sessions) -> Floats:
-    """Return how much more all hosts lost at the time of each session than now, by a season or another drift.
+    """Return how much more all hosts lost at the time of each session than now: by updates, a season, or a drift.
 
-    It is the median of the hosts. If they changed by different amounts, in one step, or by little, it is 0.0.
+    It is the median of the hosts; 0.0 if they changed by different amounts, at different times, or by little.
     """
     is_measured = np.isfinite(loss) & sessions.current
     weeks, column = np.unique(np.rint(sessions.time / sessions.interval), return_inverse=True)
@@ -276,9 +277,10 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     since -= _newest(loss, is_measured, sessions, math.nan)[:, None]
     measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
     middle = middles(since[:, measured])
-    spread = middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
-    # An update changes hosts in one step, or by different amounts.
-    largest = max(np.abs(np.diff(middle)).max(initial=0.0), spread.max(initial=0.0))
+    differences = np.abs(since[:, measured] - middle)
+    # A large step may be an update of some hosts, unless nearly all hosts make it.
+    largest = np.abs(np.diff(middle)).max(initial=0.0), (middles(differences) / NORMAL_MEDIAN).max(initial=0.0)
+    largest = min(max(largest), np.nanquantile(differences, 1 - MOST_BAD / 2, axis=0).max(initial=0.0))
     if np.abs(middle).max(initial=0.0) <= max(3 * largest, LEAST_LOSS):
         return np.zeros(len(loss))
     trend: Floats = np.interp(weeks, weeks[measured], middle)[column]
@@ -450,22 +452,17 @@ def _awaiting(  # noqa: PLR0917
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = [0.0, *(update.change for update in updated)]
-    is_shared = False
     if len(measured) >= FEWEST_HOSTS:
         common.append(float(np.median(measured)))
-        # A loss of all hosts makes their noise look large, but hardly differs between them.
-        differ = float(np.quantile(np.abs(measured - common[-1]), 0.9, method="lower"))
-        is_shared = common[-1] > max(LEAST_LOSS, 2 * differ)
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
         bad_now: Bools = change - max(common) > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
         latest: Update | None = None
         is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
-        is_lossy = is_bad | (is_shared & (change > common[-1] / 2))
-        if np.count_nonzero(is_lossy) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
-            usual = float(np.median(change[is_lossy]))
-            hosts = np.flatnonzero(is_lossy & (change < 2 * usual))
+        if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
+            usual = float(np.median(change[is_bad]))
+            hosts = np.flatnonzero(is_bad & (change < 2 * usual))
             if questions.may_be_update(usual, len(hosts), len(measured)):
                 common.append(usual)
                 times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()

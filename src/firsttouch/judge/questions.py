@@ -252,9 +252,10 @@ def compared_with_itself(  # noqa: PLR0917
     for number, window in enumerate(windows.T.tolist()):
         hosts = lossy[numbers.ravel() == number]
         changes = _changes_since(window, sessions, loss)
-        common[hosts] = np.fmax(common[hosts], _medians_of_others(changes, hosts))
-        # Hosts that lost about as much at the time are an update, whether it was at once or not.
         own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
+        if len(ordered) >= FEWEST_HOSTS:
+            common[hosts] = np.fmax(common[hosts], np.median(ordered))
+        # Hosts that lost about as much at the time are an update, whether it was at once or not.
         count = len(ordered) - np.searchsorted(ordered, own_changes / 2)
         shared = np.append(ordered, np.nan)[len(ordered) - np.maximum((count + 1) // 2, 1)]
         is_shared = count > max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(ordered))
@@ -263,16 +264,6 @@ def compared_with_itself(  # noqa: PLR0917
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
     return answer
-
-
-def _medians_of_others(changes: Floats, hosts: Ints) -> Floats:
-    """Return the median change of all hosts but each of *hosts* (NaN: too few others)."""
-    ordered = np.append(np.sort(changes), np.nan)  # NaN is sorted last
-    others = np.count_nonzero(np.isfinite(changes)) - np.isfinite(changes[hosts])
-    # Without a value, those after its place move up.
-    place = np.searchsorted(ordered, changes[hosts])
-    low, high = (ordered[middle + (middle >= place)] for middle in ((others - 1) // 2, others // 2))
-    return np.where(others >= FEWEST_HOSTS - 1, (low + high) / 2, np.nan)
 
 
 def _changes_since(window: Sequence[float], sessions: Sessions, loss: Floats) -> Floats:
