@@ -227,12 +227,15 @@ class Findings(Struct, frozen=True, dict=True):
         """
         samples, hosts = self.samples, len(self.samples.hosts)
         measured_by = np.bincount(samples.case, minlength=len(samples.cases))
-        lacking = np.tile(self.deciding_cases & (2 * measured_by > hosts), (hosts, 1))
+        # Wrong answers decide, and none of them does not: a host has to be looked at.
+        proofs = [case.limit is not None and case.limit.is_proof for case in samples.cases]
+        needed = self.deciding_cases | np.array(proofs, np.bool_)
+        lacking = np.tile(needed & (2 * measured_by > hosts), (hosts, 1))
         usual = np.zeros(len(samples.cases))
-        for case in np.flatnonzero(self.deciding_cases).tolist():
+        for case in np.flatnonzero(needed).tolist():
             usual[case] = np.median(self.newest[samples.groups(case)])
         interval = self.fleet.sessions.interval
-        is_overdue = self.newest + _MISSED * interval <= usual[samples.case]
+        is_overdue = self.newest + (_MISSED - 0.5) * interval <= usual[samples.case]
         is_overdue &= self.newest + DAY < self.host_newest[samples.host]
         lacking[samples.host, samples.case] = is_overdue
         return lacking
@@ -268,11 +271,6 @@ class Findings(Struct, frozen=True, dict=True):
             return SUSPECT
         worst = int(self._worst[number])
         return max(worst, SUSPECT) if self.missing.get(host) or self.absent[number] else worst
-
-    def decider(self, group: int) -> Reference | None:
-        """Return the reference that decided a group, None if none did."""
-        by = int(self.by[group])
-        return None if by == NONE else self.references[int(self.samples.case[group])][by]
 
     @cached_property
     def common_loss(self) -> CommonLoss | None:
@@ -357,6 +355,7 @@ class Findings(Struct, frozen=True, dict=True):
             for group in groups[self._lacking[self.samples.host[groups], self.samples.case[groups]]].tolist()
         }
         sessions = int(self.samples.sessions[groups].max(initial=0))
+        replaced = self.samples.replaced.get(host) if sessions < STABLE_SESSIONS else None
         parts = self.parts.get(self.number.get(host, -1), ())
         symptoms = Symptoms(
             *(findings, parts, settings, self.system.facts, missing, usual, modules, self.fleet.places),
@@ -375,18 +374,12 @@ class Findings(Struct, frozen=True, dict=True):
             visible=self._visible(host),
             blind=self.blind.get(self.number.get(host, -1), {}),
             summary=self.summary(host),
-            replaced=self._replaced(host, sessions),
+            replaced=f"{replaced.text}: older sessions do not count" if replaced else "",
             sessions=sessions,
             parts=tuple(parts),
             expected=self.expected.get(self.number.get(host, -1), ()),
             passing=len(judged) - len(shown),
         )
-
-    def _replaced(self, host: str, sessions: int) -> str:
-        """Return a line about a host's new board or processors, unless *sessions* with them are enough."""
-        if host not in self.samples.replaced or sessions >= STABLE_SESSIONS:
-            return ""
-        return f"{self.samples.replaced[host].text}: older sessions do not count"
 
     @cached_property
     def _sights(self) -> Floats:

@@ -105,6 +105,10 @@ def judged(
     judging = _Judging(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
     judging.exact_values()
     judging.measured_values()
+    # That facts agree does not make a host good of which nothing else was judged.
+    is_fact = np.array([case.exact for case in samples.cases], dtype=np.bool_)[samples.case] & (by != SYSTEM)
+    has_more = np.bincount(samples.host[(by != NONE) & ~is_fact], minlength=len(samples.hosts)) > 0
+    by[is_fact & (words == PASS) & ~has_more[samples.host]] = NONE
     if len(samples.hosts) <= MOST_EXPECTED:
         _expect(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
     return findings
@@ -209,6 +213,10 @@ class _Judging:
             by[decides], words[decides] = SYSTEM, PASS
             words[bad], words[good & ~bad] = FAIL, np.maximum(words[good & ~bad], SUSPECT)
         words[~valid] = INVALID
+        # The newest value decides, and is the one to show.
+        is_older = np.repeat(words == FAIL, counts)
+        is_older[ends] = False
+        self._findings.counts_now[rows][is_older] = False
         self._drop_invalid(number)
         self._findings.references[number] = (reference, fleet)
 
