@@ -198,8 +198,7 @@ class Gathered(Struct, frozen=True, dict=True):
             for host in of:
                 reasons.setdefault(host, []).append(f"cannot be read: {unread}")
         for host, sentence in self.ahead(system).items():
-            if host not in hosts:
-                reasons.setdefault(host, []).append(sentence)
+            reasons.setdefault(host, []).append(sentence)
         return reasons
 
     def refuse_without(self, system: str, hosts: Collection[str]) -> None:
