@@ -89,6 +89,7 @@ def test_the_command_prints_what_sbatch_takes_and_why(site, run_cli):
     assert document["hostlist"] == "n[1-2,10]"
     assert [host["why"] for host in document["hosts"]] == ["fail", "suspect", "fail"]
     site("n1", "pass", age=0)
+    site("n99", "fail")  # removed from the cluster: sbatch would refuse the list
     assert run_cli("fleet", "exclude").out == "n[2,10]\n"
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
 import time
@@ -237,6 +238,8 @@ def note_replacement(args: argparse.Namespace) -> int:
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     system = load(args.system)
+    if unfold(args.host) != [args.host]:
+        raise BadInput(f"'{args.host}' is not the name of one host")
     if strangers := system.strangers([args.host]):
         say(f"firsttouch: {strangers}")
     record = Record(
@@ -299,6 +302,7 @@ def _print_table(due: Due) -> None:
 def print_excluded(args: argparse.Namespace) -> int:
     """Print the hosts to avoid by the log of verdicts and the journal; return 0."""
     require_report()  # the campaigns of bad verdicts are judged again
+    from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.fleet import actions, exclusion, verdict_log  # noqa: PLC0415 - import numpy and others
 
     settings = site_settings.load()
@@ -307,6 +311,11 @@ def print_excluded(args: argparse.Namespace) -> int:
             f"no verdict is logged in {verdict_log.log_folder()}: FIRSTTOUCH_OUT names the site's results"
         )
     avoided = exclusion.exclusions(actions.Actions(), settings).select(args.system or "", args.only or ())
+    if shutil.which("sinfo"):
+        # sbatch refuses a list with a host that was removed.
+        with contextlib.suppress(RunFailed):
+            existing = slurm.nodes()
+            avoided = exclusion.Exclusions(tuple(e for e in avoided.hosts if e.host in existing))
     if args.json:
         options.print_json(avoided.to_dict())
     elif args.why:
