@@ -89,6 +89,7 @@ def test_the_base_is_fine(write):
         ("  packages: 2", "  packages: 2020-02-31", "  packages: 20", "cannot be read"),
         ("  packages: 2", "  packages: 2\n  1: 2", "  1: 2", "a key that is not text"),
         ('"16 GiB"', '"16 Gib"', "  memory_per", "'16 Gib' is not a quantity of bytes"),
+        ('"16 GiB"', '"16"', "  memory_per", "'16' has no unit, such as GiB"),
         ('"16 GiB"', '["16 GiB"]', "  memory_per", "has 1 entries for 4 NUMA nodes"),
         ('"3200 MT/s"', '"3200 MHz"', "    transfer", "not a quantity of transfers per second"),
         ("[20, 20, 12, 10]", "[20, 20, 12]", "    matrix", "is not 4 x 4"),

@@ -171,6 +171,8 @@ def build(document: ParsedFile, stated: FactsTable) -> Facts:
 
     def size_of(text: str) -> int:
         try:
+            if text.strip().isdecimal():
+                raise BadInput(f"'{text}' has no unit, such as GiB")
             return units.parse_bytes(text)
         except BadInput as error:
             problem(f": {error}", "memory_per_numa_node")
