@@ -201,10 +201,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def deciding_cases(self) -> NDArray[np.bool_]:
-        """Which cases judge at least one host.
-
-        Cases of events exist only on hosts with events.
-        """
+        """Which cases judge at least one host. Cases of events exist only on hosts with events."""
         counts = np.bincount(self.samples.case[self.by != NONE], minlength=len(self.samples.cases))
         return (counts > 0) & ~self.of_events
 
@@ -227,15 +224,17 @@ class Findings(Struct, frozen=True, dict=True):
         """
         samples, hosts = self.samples, len(self.samples.hosts)
         measured_by = np.bincount(samples.case, minlength=len(samples.cases))
-        # Wrong answers decide, and none of them does not: a host has to be looked at.
-        proofs = [case.limit is not None and case.limit.is_proof for case in samples.cases]
-        needed = self.deciding_cases | np.array(proofs, np.bool_)
-        lacking = np.tile(needed & (2 * measured_by > hosts), (hosts, 1))
+        proofs = np.array([bool(case.limit and case.limit.is_proof) for case in samples.cases], dtype=np.bool_)
+        lacking = np.tile((self.deciding_cases | proofs) & (2 * measured_by > hosts), (hosts, 1))
+        # Wrong answers have other cases than right ones, so a host with either has not missed the check.
+        checks = np.array([case.check for case in samples.cases])
+        for case in np.flatnonzero(proofs).tolist():
+            of_check = (checks == checks[case])[samples.case]
+            lacking[samples.host[of_check], case] = False
         usual = np.zeros(len(samples.cases))
-        for case in np.flatnonzero(needed).tolist():
+        for case in np.flatnonzero(self.deciding_cases).tolist():
             usual[case] = np.median(self.newest[samples.groups(case)])
-        interval = self.fleet.sessions.interval
-        is_overdue = self.newest + (_MISSED - 0.5) * interval <= usual[samples.case]
+        is_overdue = self.newest + (_MISSED - 0.5) * self.fleet.sessions.interval <= usual[samples.case]
         is_overdue &= self.newest + DAY < self.host_newest[samples.host]
         lacking[samples.host, samples.case] = is_overdue
         return lacking
