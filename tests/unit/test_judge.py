@@ -622,6 +622,11 @@ class TestUpdates:
         of_hosts = verdicts(weeks(8, fault, hosts=12, repetitions=3))
         assert (of_hosts.pop("n5").verdict, words(of_hosts)) == ("fail", {"pass"})
 
+    def test_the_line_names_the_hosts_that_changed(self):
+        findings = findings_of(weeks(10, lambda *of: update(0.08, 6)(*of) * (of[0] > 2), hosts=20))
+        assert findings.notes()[0].startswith("changed together: 17 of 20 hosts lost")
+        assert "n[3-19];" in findings.notes()[0]
+
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("second", [0.04, -0.05])
     def test_two_updates_fail_nobody_and_are_two_lines(self, second, seed):

@@ -25,7 +25,7 @@ from firsttouch.host.host_lists import named, natural
 from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.levels import Sessions
+from firsttouch.judge.levels import Sessions, mean_of_hosts
 from firsttouch.judge.part_judge import Judged
 from firsttouch.records.drift import changed_settings
 from firsttouch.records.groups import Ints, group_medians
@@ -132,18 +132,19 @@ def _common(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
     if not trend.any():
         return
     _, first, week = np.unique(np.rint(sessions.time / sessions.interval), return_index=True, return_inverse=True)
-    begins, ends = (np.full(len(first), time) for time in (sessions.time.max(), 0))
-    np.minimum.at(begins, week, sessions.time)
-    np.maximum.at(ends, week, sessions.time)
     changes = np.diff(trend[first])
     is_step = np.abs(changes) > max(LEAST_LOSS, 3 * float(np.median(np.abs(changes))))
     drift = np.cumsum(np.where(is_step, 0.0, changes)[::-1])[::-1]
     since = int(np.abs(drift).argmax())
     shared = [(float(changes[at]), at, at + 1) for at in np.flatnonzero(is_step).tolist()]
     shared += [(float(drift[since]), since, len(first) - 1)] * bool(abs(drift[since]) > LEAST_LOSS)
+    losses, of = judged.prepared.losses.loss + trend, int(np.count_nonzero(np.isfinite(judged.level)))
     for size, last, now in shared:
-        hosts = np.flatnonzero(np.isfinite(judged.level) & (sessions.time[sessions.begins] <= ends[last]))
-        yield _change(findings, judged.series, hosts, len(hosts), size, begins[last], ends[now])
+        sides = (week <= last) & (week > last - FEWEST_SESSIONS), (week >= now) & (week < now + FEWEST_SESSIONS)
+        before, after = (mean_of_hosts(losses, side & np.isfinite(losses), sessions) for side in sides)
+        hosts = np.flatnonzero(np.nan_to_num(after - before) / size > 0.5)
+        times = sessions.time[week == last].min(), sessions.time[week == now].max()
+        yield _change(findings, judged.series, hosts, of, size, *times)
 
 
 def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:

@@ -278,9 +278,10 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
     middle = middles(since[:, measured])
     differences = np.abs(since[:, measured] - middle)
-    # A large step may be an update of some hosts, unless nearly all hosts make it.
+    # A large step may be an update of some hosts, unless those that do not make it are too few for an update.
+    share = max(0.0, 1 - (max(UPDATED_HOSTS, UPDATED_SHARE * sessions.hosts) - 1) / sessions.hosts)
     largest = np.abs(np.diff(middle)).max(initial=0.0), (middles(differences) / NORMAL_MEDIAN).max(initial=0.0)
-    largest = min(max(largest), np.nanquantile(differences, 1 - MOST_BAD / 2, axis=0).max(initial=0.0))
+    largest = min(max(largest), np.nanquantile(differences, share, axis=0).max(initial=0.0))
     if np.abs(middle).max(initial=0.0) <= max(3 * largest, LEAST_LOSS):
         return np.zeros(len(loss))
     trend: Floats = np.interp(weeks, weeks[measured], middle)[column]
