@@ -14,7 +14,7 @@ from firsttouch.fleet.actions import Actions
 @pytest.fixture
 def site(tmp_path, own_folders, stand_in):
     """A site without Slurm; its function logs a verdict of a host."""
-    stand_in("sinfo", "echo 'n1 idle'; echo 'n2 idle'; echo 'n10 idle'")
+    stand_in("sinfo", "for host in n1 n2 n3 n7 n10 cn07; do echo $host idle; done")
     (tmp_path / "site").mkdir()
 
     def verdict(host, *fields, reason="", **more):
