@@ -25,10 +25,10 @@ from firsttouch.host.host_lists import named, natural
 from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.levels import Sessions, mean_of_hosts
+from firsttouch.judge.levels import Sessions
 from firsttouch.judge.part_judge import Judged
 from firsttouch.records.drift import changed_settings
-from firsttouch.records.groups import Ints, group_medians
+from firsttouch.records.groups import Ints, group_medians, mean_of_hosts
 from firsttouch.records.parts import Series
 from firsttouch.statistics import chance_of_change
 from firsttouch.units import day, iso, percent, text_range
@@ -131,7 +131,7 @@ def _common(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
     trend, sessions = judged.prepared.trend, findings.fleet.sessions
     if not trend.any():
         return
-    _, first, week = np.unique(np.rint(sessions.time / sessions.interval), return_index=True, return_inverse=True)
+    _, first, week = sessions.weeks
     changes = np.diff(trend[first])
     is_step = np.abs(changes) > max(LEAST_LOSS, 3 * float(np.median(np.abs(changes))))
     drift = np.cumsum(np.where(is_step, 0.0, changes)[::-1])[::-1]
@@ -141,7 +141,7 @@ def _common(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
     losses, of = judged.prepared.losses.loss + trend, int(np.count_nonzero(np.isfinite(judged.level)))
     for size, last, now in shared:
         sides = (week <= last) & (week > last - FEWEST_SESSIONS), (week >= now) & (week < now + FEWEST_SESSIONS)
-        before, after = (mean_of_hosts(losses, side & np.isfinite(losses), sessions) for side in sides)
+        before, after = (mean_of_hosts(losses, side, sessions.host, sessions.hosts) for side in sides)
         hosts = np.flatnonzero(np.nan_to_num(after - before) / size > 0.5)
         times = sessions.time[week == last].min(), sessions.time[week == now].max()
         yield _change(findings, judged.series, hosts, of, size, *times)

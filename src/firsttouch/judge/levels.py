@@ -68,6 +68,12 @@ class Sessions(Struct, frozen=True, dict=True):
         gaps = np.diff(self.time)[np.diff(self.host) == 0]
         return max(float(np.median(gaps)) if len(gaps) else 0.0, float(DAY))
 
+    @cached_property
+    def weeks(self) -> tuple[Floats, Ints, Ints]:
+        """The intervals with sessions: their numbers, their first sessions, and the place of each session."""
+        numbers = np.rint(self.time / self.interval)
+        return np.unique(numbers, return_index=True, return_inverse=True)
+
     @classmethod
     def from_table(cls, table: SamplesTable) -> Sessions:
         """Return the sessions of a table."""
@@ -192,14 +198,6 @@ def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> Float
     near = np.clip(rows, middle - HUBER * spread, middle + HUBER * spread)
     mean: Floats = np.nansum(near, axis=0, dtype=np.float64) / np.where(counts > 0, counts, np.nan)
     return mean
-
-
-def mean_of_hosts(values: NDArray[np.floating], counted: Bools, sessions: Sessions) -> Floats:
-    """Return the mean of the *counted* sessions of each host; NaN without measured ones."""
-    chosen = np.flatnonzero(counted & np.isfinite(values))
-    counts = np.bincount(sessions.host[chosen], minlength=sessions.hosts)
-    sums = np.bincount(sessions.host[chosen], values[chosen], minlength=sessions.hosts)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:

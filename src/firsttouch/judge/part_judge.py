@@ -34,7 +34,7 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
 from firsttouch.judge.questions import Answer, TwoGroups, Update
-from firsttouch.records.groups import Bools, Floats, Ints, middles, of_hosts
+from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts, middles, of_hosts
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
 
@@ -187,7 +187,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         places = np.searchsorted(numbers, part.cases).tolist()
         for place, row, case in zip(places, prepared.losses.cases, of_cases, strict=True):
             is_present, variances[place], is_single[place] = _present(row, prepared, sessions, 2.0 * len(numbers))
-            case_levels[place] = levels.mean_of_hosts(row, is_present, sessions)
+            case_levels[place] = mean_of_hosts(row, is_present, sessions.host, sessions.hosts)
             present = np.flatnonzero(is_present)[::-1]
             case_begins[place, sessions.host[present]] = present
             counts[place, sessions.host[case.session]] = case.count
@@ -271,7 +271,7 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     It is the median of the hosts; 0.0 if they changed by different amounts, at different times, or by little.
     """
     is_measured = np.isfinite(loss) & sessions.current
-    weeks, column = np.unique(np.rint(sessions.time / sessions.interval), return_inverse=True)
+    weeks, _, column = sessions.weeks
     since = np.full((sessions.hosts, len(weeks)), np.nan, dtype=np.float32)
     since[sessions.host[is_measured], column[is_measured]] = loss[is_measured]
     since -= _newest(loss, is_measured, sessions, math.nan)[:, None]

@@ -31,8 +31,8 @@ from firsttouch.judge.constants import (
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
-from firsttouch.judge.levels import Sessions, Stretches, mean_of_hosts
-from firsttouch.records.groups import Bools, Floats, Ints
+from firsttouch.judge.levels import Sessions, Stretches
+from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
 from firsttouch.statistics import FloatOrFloats, as_logarithm, student_quantile
 
 
@@ -268,10 +268,11 @@ def compared_with_itself(  # noqa: PLR0917
 
 def _changes_since(window: Sequence[float], sessions: Sessions, loss: Floats) -> Floats:
     """Return the loss of each host from the best period of a *window* to its newest one (NaN: unknown)."""
-    halves, usable = sessions.time / (sessions.interval / 2), np.isfinite(loss)
+    halves = sessions.time / (sessions.interval / 2)
     begin, end, now = window
     is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)
-    before, after = (mean_of_hosts(loss, usable & at, sessions) for at in (is_before, halves >= now - 1))
+    at = is_before, halves >= now - 1
+    before, after = (mean_of_hosts(loss, counted, sessions.host, sessions.hosts) for counted in at)
     return after - before
 
 

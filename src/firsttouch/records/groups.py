@@ -60,6 +60,14 @@ def of_hosts(values: Floats, host: Ints, hosts: int, quantile: float = 0.5) -> F
     return of_each
 
 
+def mean_of_hosts(values: NDArray[Any], counted: Bools, host: Ints, hosts: int) -> Floats:
+    """Return the mean of the *counted* values of each host; NaN without finite ones."""
+    chosen = np.flatnonzero(counted & np.isfinite(values))
+    counts = np.bincount(host[chosen], minlength=hosts)
+    sums = np.bincount(host[chosen], values[chosen], minlength=hosts)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
 def group_sums(values: NDArray[Any], begins: Ints) -> Ints:
     """Return the sum of each group that begins at one of *begins*; of flags, how many are set."""
     sums: Ints = np.add.reduceat(values, begins, dtype=np.int64) if len(begins) else np.zeros(0, dtype=np.int64)
