@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import sys
 import time
@@ -302,7 +301,6 @@ def _print_table(due: Due) -> None:
 def print_excluded(args: argparse.Namespace) -> int:
     """Print the hosts to avoid by the log of verdicts and the journal; return 0."""
     require_report()  # the campaigns of bad verdicts are judged again
-    from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.fleet import actions, exclusion, verdict_log  # noqa: PLC0415 - import numpy and others
 
     settings = site_settings.load()
@@ -310,12 +308,9 @@ def print_excluded(args: argparse.Namespace) -> int:
         raise BadInput(
             f"no verdict is logged in {verdict_log.log_folder()}: FIRSTTOUCH_OUT names the site's results"
         )
-    avoided = exclusion.exclusions(actions.Actions(), settings).select(args.system or "", args.only or ())
-    if shutil.which("sinfo"):
-        # sbatch refuses a list with a host that was removed.
-        with contextlib.suppress(RunFailed):
-            existing = slurm.nodes()
-            avoided = exclusion.Exclusions(tuple(e for e in avoided.hosts if e.host in existing))
+    avoided = (
+        exclusion.exclusions(actions.Actions(), settings).select(args.system or "", args.only or ()).existing()
+    )
     if args.json:
         options.print_json(avoided.to_dict())
     elif args.why:

@@ -9,6 +9,8 @@ Hosts of a campaign with a common loss, and hosts that the present references do
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +20,8 @@ from msgspec.structs import asdict
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.results import finished_records
 from firsttouch.campaign.state import state
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.execution import slurm
 from firsttouch.fleet import verdict_log
 from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.measuring import campaign_findings
@@ -122,6 +125,14 @@ class Exclusions(Struct, frozen=True):
         """Return the hosts of a *system* ("": all), listed for one of the reasons *why* (none: for any)."""
         hosts = (e for e in self.hosts if system in {"", e.system} and (not why or e.why in why))
         return Exclusions(tuple(hosts))
+
+    def existing(self) -> Exclusions:
+        """Return the hosts that Slurm still has: sbatch refuses a list with a removed one."""
+        if shutil.which("sinfo"):
+            with contextlib.suppress(RunFailed):
+                nodes = slurm.nodes()
+                return Exclusions(tuple(excluded for excluded in self.hosts if excluded.host in nodes))
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
