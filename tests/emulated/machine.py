@@ -23,8 +23,8 @@ Row = tuple[int, ...]
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The machine that the guest must see; index i of a tuple is NUMA node i.
 
-    Keys that a file lacks are those of the machine that it names as its base. The file may state one number of PUs
-    and one size for all NUMA nodes, and sizes with units.
+    A file takes the keys that it lacks from its base, another machine. It may state one number of PUs and one size
+    for all NUMA nodes, and sizes with units.
     """
 
     name: str

@@ -128,7 +128,7 @@ def test_cgroup_v1(memory_limit, text, limit):
     ("cgroup", "files", "limit"),
     [
         ("4:cpu,memory:/a\n", {"memory/a/memory.limit_in_bytes": "5\n"}, 5),  # with joined controllers
-        ("0::/a\n", {"unified/a/memory.max": "12\n"}, 12),  # hybrid: the second version is beside the first
+        ("0::/a\n", {"unified/a/memory.max": "12\n"}, 12),  # hybrid: both versions are mounted
         ("0::/../../x\n", {"cgroup.controllers": "memory\n", "memory.max": "64\n"}, 64),  # above the namespace
         ("0::/a:b\n", {"cgroup.controllers": "memory\n", "a:b/memory.max": "12\n"}, 12),
         (None, {}, None),

@@ -60,8 +60,8 @@ class Slurm:
         (self.folder / "site" / "fleet.yaml").write_text(text + more)
 
     def verdict(self, host, word="fail", *, age=60.0, now=None, system="local", source="c-1"):
-        more = {"reason": "copy: 12 GB/s, $(id)", "source": source, "now": now}
-        log_verdict(self.folder / "out", host, word, age, system, **more)
+        evidence = {"reason": "copy: 12 GB/s, $(id)", "source": source, "now": now}
+        log_verdict(self.folder / "out", host, word, age, system, **evidence)
 
     @property
     def reserved(self):

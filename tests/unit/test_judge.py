@@ -616,8 +616,8 @@ class TestUpdates:
     @pytest.mark.parametrize("since", [6, 7])
     def test_a_host_that_lost_more_than_all_hosts_did_fails(self, loss, since):
         def fault(host, session, part, metric):
-            own = memory(0.15, 5, since=since)(host, session, part, metric)
-            return own + update(loss, 7)(host, session, part, metric)
+            of_n5 = memory(0.15, 5, since=since)(host, session, part, metric)
+            return of_n5 + update(loss, 7)(host, session, part, metric)
 
         of_hosts = verdicts(weeks(8, fault, hosts=12, repetitions=3))
         assert (of_hosts.pop("n5").verdict, words(of_hosts)) == ("fail", {"pass"})

@@ -482,13 +482,18 @@ def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, p
 
 
 def test_nothing_is_imported_while_programs_run(tmp_path):
-    """Python drops an exception, such as that of an interrupt, which is raised while it ends an import."""
-    hook = (
-        "import os\nsys.addaudithook(lambda event, args: "
-        "print(args[0]) if event == 'import' and os.path.exists(folder / '0.o') else None)\n"
-    )
+    """If a signal interrupts the end of an import, Python drops the exception."""
+    hook = """\
+import os
+from firsttouch.execution.process_runner import _Running
+is_begun = (folder / "0.o").exists
+sys.addaudithook(lambda event, args: print(args[0]) if event == "import" and is_begun() else None)
+look = _Running.look
+_Running.look = lambda *args: (look(*args), os.close(os.open(folder / "seen", os.O_CREAT)))
+"""
     launcher = LAUNCHER.replace("received = []\n", f"received = []\n{hook}")
-    argv = [sys.executable, "-c", launcher, str(tmp_path), "sleep 0.2", "_"]
+    until_seen = 'until test -e "$1"; do :; done'
+    argv = [sys.executable, "-c", launcher, str(tmp_path), until_seen, str(tmp_path / "seen")]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == ""
 
 

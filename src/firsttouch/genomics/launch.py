@@ -264,11 +264,11 @@ def _reads_itself(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> b
 
 
 def _checksums(work: Work, ranges: Sequence[sam.ByteRange]) -> sam.Checksums:
-    same = work.aligner.align.same
+    criterion = work.aligner.align.same
     return sam.checksums(
         ranges,
-        settle=None if same == "exact" else work.reads.mates,
-        scores_only=same == "scored",
+        settle=None if criterion == "exact" else work.reads.mates,
+        scores_only=criterion == "scored",
         reference=work.reference.sums if work.reference else None,
     )
 

@@ -142,7 +142,7 @@ def _tip(ranks: Ranks, host: str, group: int) -> str:
     findings = ranks.findings
     number_of_case = int(findings.samples.case[group])
     case = findings.samples.cases[number_of_case]
-    # The last one is None, for a metric that nothing judged.
+    # Nothing judged a metric whose decider is NONE, the last one.
     deciders = (*findings.references[number_of_case], None)
     reference = deciders[findings.by[group]] if findings.words[group] else ranks.reference(number_of_case)
     if reference is None or not np.isfinite(findings.change[group]):
