@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from test_verdict import rates, system_of
 
 from firsttouch.judge import history
-from firsttouch.judge.judging import judge, judged, undecided_cases
+from firsttouch.judge.judging import explain, judge, judged, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
@@ -188,7 +188,7 @@ class TestSiblings:
         slow = {f.case.title: f.verdict for f in bad.findings if f.verdict != "pass"}
         assert slow == {"triad, NUMA 0 to bank 0": word, "triad, NUMA 1 to bank 0": word}
 
-    @pytest.mark.parametrize("hosts", [1, 3, 4, 12])
+    @pytest.mark.parametrize("hosts", [1, 3, 4, 12, 70])
     def test_a_batch_that_is_bad_in_the_same_bank_does_not_define_what_is_good(self, hosts):
         fault = memory(0.2, tuple(range(hosts)), bank=1)
         findings = findings_of(Model(hosts, fault=fault).records())
@@ -196,6 +196,12 @@ class TestSiblings:
         assert findings.verdict("n0").bad_parts[0].part == "memory of bank 1"
         notes = f"{hosts} of {hosts} hosts are low in memory of bank 1, bandwidth"
         assert [note.partition(":")[0] for note in findings.notes()] == [notes] * (hosts > 3)
+
+    def test_an_explanation_says_which_part_explains_the_loss_of_another(self):
+        findings = findings_of(Model(fault=memory(0.2, bank=1)).records())
+        words = {f.part: (f.word, f.note) for f in explain(findings, 0) if f.kind == "bandwidth"}
+        assert words["memory of bank 1"] == ("fail", "")
+        assert words["link from NUMA 0 to bank 1"] == ("pass", "explained by memory of bank 1")
 
     @pytest.mark.parametrize("metric", ["copy_bandwidth", "random_latency"])
     def test_a_value_that_no_sibling_comes_near_is_suspect(self, metric):

@@ -18,7 +18,7 @@ from firsttouch.fleet.measuring import status as status_of
 from firsttouch.fleet.measuring import undecided_note
 from firsttouch.host.host_lists import fold
 from firsttouch.judge.judging import explain
-from firsttouch.judge.verdict import ORDER, PartFinding, Word, worst
+from firsttouch.judge.verdict import EXPECTED, ORDER, PartFinding, Word, worst
 from firsttouch.records.cases import by_key
 from firsttouch.report import inputs
 from firsttouch.statistics import as_fraction
@@ -61,9 +61,11 @@ def _explained(findings: Sequence[PartFinding]) -> list[str]:
     def share(loss: float) -> str:
         return f"{100 * as_fraction(loss):.1f} %" if math.isfinite(loss) else "-"
 
+    # Of levels without siblings, the note is the source.
+    notes = [f", {p.note}" if p.note and p.word == "pass" and p.question != EXPECTED else "" for p in findings]
     rows = [
-        (part.part, part.kind, part.question, *map(share, (part.loss, part.limit, part.sight)), part.word)
-        for part in findings
+        (p.part, p.kind, p.question, *map(share, (p.loss, p.limit, p.sight)), p.word + note)
+        for p, note in zip(findings, notes, strict=True)
     ]
     header = ("part", "kind", "compared with", "loss", "limit", "sight", "word")
     return tabular(rows, header, "plain").splitlines()

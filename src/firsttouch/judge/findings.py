@@ -22,14 +22,7 @@ from firsttouch.host.host_lists import natural
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS, UPDATED_HOSTS
 from firsttouch.judge.levels import DAY
-from firsttouch.judge.verdict import (
-    ORDER,
-    Divided,
-    Finding,
-    HostSummary,
-    HostVerdict,
-    PartFinding,
-)
+from firsttouch.judge.verdict import ORDER, Divided, Finding, HostSummary, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums

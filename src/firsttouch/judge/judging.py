@@ -30,17 +30,7 @@ from firsttouch.judge.constants import (
     PRIOR_FREEDOM,
     PRIOR_NOISE,
 )
-from firsttouch.judge.findings import (
-    FAIL,
-    FLEET,
-    INVALID,
-    NONE,
-    PASS,
-    SUSPECT,
-    SYSTEM,
-    UNDECIDED,
-    Findings,
-)
+from firsttouch.judge.findings import FAIL, FLEET, INVALID, NONE, PASS, SUSPECT, SYSTEM, UNDECIDED, Findings
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
 from firsttouch.paths import LOCAL
@@ -52,7 +42,7 @@ from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
 from firsttouch.statistics import as_fraction, as_logarithm, student_quantile
-from firsttouch.systems.expectation import SUSPECTED, HostParts, settled
+from firsttouch.systems.expectation import SUSPECTED, Expectation, HostParts, settled
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, day
 
@@ -63,9 +53,9 @@ if TYPE_CHECKING:
 #: The texts of the comparisons in the questions about parts, by number; and the text for references.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
-#: In larger fleets, siblings show more than processors of the model, and 7 ms per host (800 cases) would exceed
-#: the rest of the verdict.
-MOST_EXPECTED = 64
+#: Of a larger fleet, only some hosts are compared with their processors' model (7 ms each, 800 cases), and all if
+#: most of these are low.
+MOST_EXPECTED, _SOME = 64, 16
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
 
 
@@ -102,20 +92,35 @@ def judged(
     columns = words, by, np.zeros(rows, dtype=np.bool_), samples.valid.copy()
     references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
     findings = Findings(samples, system, of_parts, missing or {}, configurations, *columns, references)
-    judging = _Judging(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
+    judging = _Judging(findings, is_fleet=(is_fleet := fleet and len(samples.hosts) >= FEWEST_HOSTS))
     judging.exact_values()
     judging.measured_values()
     # That facts agree does not make a host good of which nothing else was judged.
     is_fact = np.array([case.exact for case in samples.cases], dtype=np.bool_)[samples.case] & (by != SYSTEM)
     has_more = np.bincount(samples.host[(by != NONE) & ~is_fact], minlength=len(samples.hosts)) > 0
     by[is_fact & (words == PASS) & ~has_more[samples.host]] = NONE
-    if len(samples.hosts) <= MOST_EXPECTED:
-        _expect(findings, is_fleet=fleet and len(samples.hosts) >= FEWEST_HOSTS)
+    _expect(findings, is_fleet=is_fleet)
     return findings
 
 
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
     """Fill in the level that parts of each host should reach. Low and impossible levels never fail a host."""
+    asked = range(hosts := len(findings.samples.hosts))
+    if hosts > MOST_EXPECTED:
+        some = asked[:: hosts // _SOME]
+        are_low = [any(e.answer in SUSPECTED for e in of) for of in _expected(findings, some, is_fleet=is_fleet)]
+        asked = asked if 2 * sum(are_low) > len(some) else asked[:0]
+    for number, expected in zip(asked, _expected(findings, asked, is_fleet=is_fleet), strict=True):
+        findings.expected[number] = tuple(expected)
+        worded = findings.parts.get(number, [])
+        bad = {(part.part, part.kind) for part in worded if part.word in {"suspect", "fail"}}
+        low = (e for e in expected if e.answer in SUSPECTED and (e.part, e.kind) not in bad)
+        if added := [*map(PartFinding.from_expectation, low)]:
+            findings.parts[number] = [*worded, *added]
+
+
+def _expected(findings: Findings, numbers: Sequence[int], *, is_fleet: bool) -> list[list[Expectation]]:
+    """Return the levels that parts of some hosts should reach; of ratios, only low ones that most hosts share."""
     samples, configurations = findings.samples, findings.newest_configurations
     # The facts of the system local were drafted from the host that reads the records.
     facts = None if findings.system.name == LOCAL else findings.system.facts
@@ -124,25 +129,17 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
         for case, (reference, _) in zip(samples.cases, findings.references, strict=True)
         if reference is not None and kind_of(case) == "bandwidth"
     }
-    hosts: list[HostParts] = []
-    for number, host in enumerate(samples.hosts):
-        settings = configurations[host].settings if host in configurations else {}
-        hosts.append(HostParts(samples, findings.value, number, facts, settings))
+    settings = [c.settings if (c := configurations.get(samples.hosts[n])) else {} for n in numbers]
+    hosts = [HostParts(samples, findings.value, n, facts, s) for n, s in zip(numbers, settings, strict=True)]
     ratios = [equal_parts.ratios(host) for host in hosts]
     lows = Counter((e.part, e.kind) for of_host in ratios for e in of_host if e.answer == "low")
-    for number, (parts, of_host) in enumerate(zip(hosts, ratios, strict=True)):
-        used = (e for e in of_host if not is_fleet or 2 * lows[e.part, e.kind] > len(hosts))
-        stated = [*settled(parts.from_sources()), *used]
-        # References take precedence over levels of the processor's model, and over ratios.
-        expected = [
-            e for e in stated if e.kind != "bandwidth" or e.part not in promised or e.answer == "impossible"
-        ]
-        findings.expected[number] = tuple(expected)
-        worded = findings.parts.get(number, [])
-        bad = {(part.part, part.kind) for part in worded if part.word in {"suspect", "fail"}}
-        low = (e for e in expected if e.answer in SUSPECTED and (e.part, e.kind) not in bad)
-        if added := [*map(PartFinding.from_expectation, low)]:
-            findings.parts[number] = [*worded, *added]
+    used = [[e for e in of if not is_fleet or 2 * lows[e.part, e.kind] > len(hosts)] for of in ratios]
+    stated = ([*settled(parts.from_sources()), *of] for parts, of in zip(hosts, used, strict=True))
+    # References take precedence over levels of the processor's model, and over ratios.
+    return [
+        [e for e in of if e.kind != "bandwidth" or e.part not in promised or e.answer == "impossible"]
+        for of in stated
+    ]
 
 
 def explain(findings: Findings, host: int) -> list[PartFinding]:
@@ -155,7 +152,9 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 word = FAIL if loss > limit else SUSPECT if loss > answer.unusual[host] else PASS
                 # A change is not a fail if another part, an update or a single repetition explains it.
                 word = min(word, int(judged.words[host]))
-                finding = _finding(findings, judged, host, question, loss, limit, word)
+                cause = judged.explained.get(host) if loss > answer.unusual[host] else ""
+                note = f"explained by {cause}" if cause else ""
+                finding = _finding(findings, judged, host, question, loss, limit, word, note)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
     answers |= {(f.part, f.kind, f.question): f for f in findings.parts.get(host, ())}

@@ -105,6 +105,8 @@ class Judged(Struct, frozen=True, dict=True):
     groups: TwoGroups | None
     #: The deviation of good hosts.
     deviation: float
+    #: The hosts (numbers) whose loss another part explains, with its name.
+    explained: dict[int, str] = {}
 
     @property
     def level(self) -> Floats:
@@ -527,7 +529,7 @@ def _explain(judged: Sequence[Judged]) -> None:
         for host in np.flatnonzero((cause.words >= SUSPECT) & (effect.words > PASS)).tolist():
             loss, _ = effect.answer(host)
             if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
-                effect.words[host] = PASS
+                effect.words[host], effect.explained[host] = PASS, cause.series.part.text
     # All parts of a name: named if most of them are equally bad, and else the single ones.
     for j in judged:
         if not j.series.is_together:
@@ -536,7 +538,9 @@ def _explain(judged: Sequence[Judged]) -> None:
         bad = np.array(
             [o.words >= SUSPECT for o in judged if (o.series.part.name, o.series.kind) == of_name and o is not j]
         )
-        j.words[(j.words > PASS) & bad.any(axis=0) & (bad.mean(axis=0) < 0.75)] = PASS
+        hosts = np.flatnonzero((j.words > PASS) & bad.any(axis=0) & (bad.mean(axis=0) < 0.75))
+        j.words[hosts] = PASS
+        j.explained.update(dict.fromkeys(hosts.tolist(), "single parts"))
 
 
 def _judge_alone(fleet: Fleet) -> None:

@@ -62,9 +62,8 @@ def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
     count = len(levels)
     if count < FEWEST_HOSTS:
         variance = (freedom * prior**2 + count * float(levels.var())) / (freedom + count - 1)
-        return Spread(
-            float(levels.mean()), math.sqrt(variance), freedom + count - 1, np.ones(count, dtype=np.bool_)
-        )
+        good = np.ones(count, dtype=np.bool_)
+        return Spread(float(levels.mean()), math.sqrt(variance), freedom + count - 1, good)
     ordered = np.sort(levels)
     half = count - int(MOST_BAD * count + 1e-9)
     widths = ordered[half - 1 :] - ordered[: count - half + 1]
