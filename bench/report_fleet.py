@@ -97,6 +97,13 @@ def _record(check: str, metric: str, unit: str, better: schema.Better, parameter
     return Record(check, metric, unit, better, (1.0,), parameters=parameters, system="bench", host="", time="")
 
 
+def _level(case: Record) -> float:
+    """Return the usual value of a case: equal parts are equal, and larger data are slower."""
+    p = case.parameters
+    distance = 1.0 if p["pu_nodes"] == [p["bank"]] else 1.6
+    return 30 / distance if case.check == "bandwidth" else 1.5 * (p["size_bytes"] / 4096) ** 0.37 * distance
+
+
 def make(folder: Path, hosts: int, metrics: int, repetitions: int, seed: int) -> int:
     """Fill a store; return its number of records."""
     rng = np.random.default_rng(seed)
@@ -108,7 +115,7 @@ def make(folder: Path, hosts: int, metrics: int, repetitions: int, seed: int) ->
     sizes = np.array([len(s) for s in series])
     which = rng.integers(0, len(series), metrics)[1::2]
     begins, sizes = (np.cumsum(sizes) - sizes)[which], sizes[which]
-    level = rng.uniform(20, 200, metrics)
+    level = np.array([_level(c) for c in wanted])
     sign = np.array([1.0 if c.better == "higher" else -1.0 for c in wanted])
     bank = np.array([c.parameters["bank"] for c in wanted])
     when = (np.arange(repetitions)[:, None] * 86_400 + np.arange(metrics)).ravel() + _STARTED
@@ -152,7 +159,7 @@ def make_history(folder: Path, hosts: int, metrics: int, months: int, seed: int)
     rng = np.random.default_rng(seed)
     wanted = cases(metrics)
     error = rng.choice(np.array(errors()), metrics)
-    level = rng.uniform(20, 200, metrics)
+    level = np.array([_level(c) for c in wanted])
     sign = np.array([1.0 if c.better == "higher" else -1.0 for c in wanted])
     bank = np.array([c.parameters["bank"] for c in wanted])
     latency = np.array([c.check == "latency" for c in wanted])

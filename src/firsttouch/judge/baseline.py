@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,7 +182,7 @@ def learnt_processor(
         for number, host in enumerate(samples.hosts):
             settings = configurations[host].settings if host in configurations else {}
             parts = HostParts(samples, medians, number, None, settings)
-            expected = [*settled(parts.from_sources()), *equal_parts.ratios(parts)]
+            expected = [*settled(itertools.chain(parts.from_sources(), equal_parts.ratios(parts)))]
             of_banks = [e for e in expected if e.theory > 0]
             stated = next((e for e in expected if e.answer == "low" and e not in of_banks), None)
             if of_banks and stated is None and settings.get("cpu.model"):

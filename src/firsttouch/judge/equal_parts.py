@@ -7,7 +7,6 @@ low in the same part: a batch that is bad in the same way does not define what i
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,15 +17,11 @@ from firsttouch.judge.constants import LEAST_LOSS, PRIOR_FREEDOM, PRIOR_NOISE, P
 from firsttouch.records.cases import by_key
 from firsttouch.records.parts import kind_of
 from firsttouch.statistics import as_fraction
-from firsttouch.systems.expectation import Expectation, HostParts, Measured, Stated, settled
+from firsttouch.systems.expectation import Expectation, HostParts, Measured, Stated
 
 
-def ratios(host: HostParts) -> list[Expectation]:
-    """Return how the equal parts of a *host* compare with each other, and its caches with the next level."""
-    return [*settled(itertools.chain(_ratios(host), host.caches()))]
-
-
-def _ratios(host: HostParts) -> Iterator[Stated]:
+def ratios(host: HostParts) -> Iterator[Stated]:
+    """Yield how the equal parts of a *host* compare with each other, and its caches with the next level."""
     compared = [*_compared({f"memory of bank {bank}": of for (bank,), of in host.banks.items()}, "banks")]
     yield from compared
     low = {(expected.part, expected.kind) for expected, _ in compared if expected.answer == "low"}
@@ -51,6 +46,7 @@ def _ratios(host: HostParts) -> Iterator[Stated]:
             of_set.setdefault(f"links between {name}", []).extend((*there, *back))
     for of_set in sets.values():
         yield from _compared(of_set, "slowest of equal distance")
+    yield from host.caches()
 
 
 def _compared(parts: Mapping[str, Sequence[Measured]], name: str) -> Iterator[Stated]:

@@ -48,8 +48,7 @@ class EventLimits:
             now = session == self._newest[host]
             np.minimum.at(begins, host[now], time[now])
             np.maximum.at(ends, host[now], time[now])
-        #: The hours of each host's newest session, at least one, because a rate over a shorter time is
-        #: meaningless.
+        #: The hours of each host's newest session, at least one: rates over shorter times are meaningless.
         self._hours: Floats = np.maximum(1.0, np.where(ends >= begins, ends - begins, 0.0) / _HOUR)
 
     def _newest_session(self, numbers: Iterable[int]) -> Ints:

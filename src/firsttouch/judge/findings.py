@@ -94,7 +94,7 @@ class Findings(Struct, frozen=True, dict=True):
     #: Lines about hosts that changed together, and groups of hosts.
     updates: list[str] = field(default_factory=list)
     divided: list[Divided] = field(default_factory=list)
-    #: By the number of the host, the levels that its parts should reach; empty for large fleets.
+    #: By the number of the host, the levels that its parts should reach; in large fleets only low ones.
     expected: dict[int, tuple[Expectation, ...]] = field(default_factory=dict)
 
     def of_decider(self, attribute: str, rows: slice) -> Floats:

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 #: The texts of the comparisons in the questions about parts, by number; and the text for references.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
-#: Of a larger fleet, only some hosts are compared with their processors' model (7 ms each, 800 cases), and all if
-#: most of these are low.
-MOST_EXPECTED, _SOME = 64, 16
+#: Of a larger fleet, only some hosts are compared with their processors' model (7 ms each, 800 cases), and the
+#: others with these.
+MOST_EXPECTED, _SOME = 64, 8
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
 
 
@@ -105,18 +105,32 @@ def judged(
 
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
     """Fill in the level that parts of each host should reach. Low and impossible levels never fail a host."""
-    asked = range(hosts := len(findings.samples.hosts))
-    if hosts > MOST_EXPECTED:
-        some = asked[:: hosts // _SOME]
-        are_low = [any(e.answer in SUSPECTED for e in of) for of in _expected(findings, some, is_fleet=is_fleet)]
-        asked = asked if 2 * sum(are_low) > len(some) else asked[:0]
-    for number, expected in zip(asked, _expected(findings, asked, is_fleet=is_fleet), strict=True):
-        findings.expected[number] = tuple(expected)
+    hosts = len(findings.samples.hosts)
+    asked = range(0, hosts, hosts // _SOME if hosts > MOST_EXPECTED else 1)
+    expected = dict(zip(asked, _expected(findings, asked, is_fleet=is_fleet), strict=True))
+    for number, of in (expected if hosts <= MOST_EXPECTED else _low_in_most(findings.fleet, expected)).items():
+        findings.expected[number] = tuple(of)
         worded = findings.parts.get(number, [])
         bad = {(part.part, part.kind) for part in worded if part.word in {"suspect", "fail"}}
-        low = (e for e in expected if e.answer in SUSPECTED and (e.part, e.kind) not in bad)
+        low = (e for e in of if e.answer in SUSPECTED and (e.part, e.kind) not in bad)
         if added := [*map(PartFinding.from_expectation, low)]:
             findings.parts[number] = [*worded, *added]
+
+
+def _low_in_most(fleet: Fleet, asked: Mapping[int, Sequence[Expectation]]) -> dict[int, list[Expectation]]:
+    """Return the low parts of all hosts, if most of the *asked* ones are low, by how they differ from these."""
+    result: dict[int, list[Expectation]] = {}
+    for judged in fleet.series:
+        name = judged.series.part.text, judged.series.kind
+        stated = {n: e for n, of in asked.items() for e in of if (e.part, e.kind, e.answer) == (*name, "low")}
+        if 2 * len(stated) > len(asked):
+            usual = sorted(stated, key=lambda n: stated[n].reaches)[len(stated) // 2]
+            sign = 1 if judged.series.kind == "latency" else -1
+            reaches = stated[usual].reaches * np.exp(sign * (judged.level - judged.level[usual]))
+            for host in np.flatnonzero(sign * (reaches - stated[usual].limit) > 0).tolist():
+                low = replace(stated[usual], reaches=float(reaches[host]))
+                result.setdefault(host, []).append(stated.get(host, low))
+    return result
 
 
 def _expected(findings: Findings, numbers: Sequence[int], *, is_fleet: bool) -> list[list[Expectation]]:
@@ -131,7 +145,7 @@ def _expected(findings: Findings, numbers: Sequence[int], *, is_fleet: bool) -> 
     }
     settings = [c.settings if (c := configurations.get(samples.hosts[n])) else {} for n in numbers]
     hosts = [HostParts(samples, findings.value, n, facts, s) for n, s in zip(numbers, settings, strict=True)]
-    ratios = [equal_parts.ratios(host) for host in hosts]
+    ratios = [[*settled(equal_parts.ratios(host))] for host in hosts]
     lows = Counter((e.part, e.kind) for of_host in ratios for e in of_host if e.answer == "low")
     used = [[e for e in of if not is_fleet or 2 * lows[e.part, e.kind] > len(hosts)] for of in ratios]
     stated = ([*settled(parts.from_sources()), *of] for parts, of in zip(hosts, used, strict=True))
@@ -152,8 +166,7 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 word = FAIL if loss > limit else SUSPECT if loss > answer.unusual[host] else PASS
                 # A change is not a fail if another part, an update or a single repetition explains it.
                 word = min(word, int(judged.words[host]))
-                cause = judged.explained.get(host) if loss > answer.unusual[host] else ""
-                note = f"explained by {cause}" if cause else ""
+                note = judged.explained.get(host, "") if loss > answer.unusual[host] else ""
                 finding = _finding(findings, judged, host, question, loss, limit, word, note)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
@@ -293,10 +306,8 @@ class _Judging:
             count = int(np.count_nonzero(np.isfinite(siblings.loss)))
             fine = int(np.count_nonzero(siblings.loss <= siblings.limit))
             of = f"{fine} of {count} hosts of this fleet"
-            self._findings.references[number] = (
-                None,
-                _learnt(case, value, as_fraction(min(limit, alone_limit)), of),
-            )
+            usual_value = _learnt(case, value, as_fraction(min(limit, alone_limit)), of)
+            self._findings.references[number] = None, usual_value
             self._findings.by[groups][np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
         alone, loss = fleet.alone[place, host], siblings.loss[host]
         with np.errstate(invalid="ignore"):

@@ -105,7 +105,7 @@ class Judged(Struct, frozen=True, dict=True):
     groups: TwoGroups | None
     #: The deviation of good hosts.
     deviation: float
-    #: The hosts (numbers) whose loss another part explains, with its name.
+    #: The hosts (numbers) whose loss another part explains, with a note.
     explained: dict[int, str] = {}
 
     @property
@@ -529,7 +529,7 @@ def _explain(judged: Sequence[Judged]) -> None:
         for host in np.flatnonzero((cause.words >= SUSPECT) & (effect.words > PASS)).tolist():
             loss, _ = effect.answer(host)
             if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
-                effect.words[host], effect.explained[host] = PASS, cause.series.part.text
+                effect.words[host], effect.explained[host] = PASS, f"explained by {cause.series.part.text}"
     # All parts of a name: named if most of them are equally bad, and else the single ones.
     for j in judged:
         if not j.series.is_together:
@@ -540,7 +540,7 @@ def _explain(judged: Sequence[Judged]) -> None:
         )
         hosts = np.flatnonzero((j.words > PASS) & bad.any(axis=0) & (bad.mean(axis=0) < 0.75))
         j.words[hosts] = PASS
-        j.explained.update(dict.fromkeys(hosts.tolist(), "single parts"))
+        j.explained.update(dict.fromkeys(hosts.tolist(), "explained by single parts"))
 
 
 def _judge_alone(fleet: Fleet) -> None:

@@ -333,9 +333,8 @@ def compared_with_siblings(  # noqa: PLR0917
         usual = float(np.median(variances[members]))
         # A host that is less well known than the others may differ by more.
         deviation = np.sqrt(spread.of_another**2 + np.maximum(variances[members] - usual, 0))
-        fail, unusual, sight = limits(
-            deviation, np.full(len(members), spread.freedom), tests, max(LEAST_LOSS, 1.5 * step)
-        )
+        least, freedom = max(LEAST_LOSS, 1.5 * step), np.full(len(members), spread.freedom)
+        fail, unusual, sight = limits(deviation, freedom, tests, least)
         answer.loss[members] = levels[members] - spread.centre
         answer.limit[members], answer.unusual[members], answer.sight[members] = fail, unusual, sight
         first = first or spread
