@@ -180,7 +180,8 @@ def error_of(lanes, **options):
 
 
 END = "Compressed file ended before the end-of-stream marker was reached"
-TRUNCATED = rf"the gzip data are truncated or damaged, or a few other bytes follow them \(EOFError: {END}\)"
+FEW = "or a few other bytes follow them: `gzip -t` tells which"
+TRUNCATED = rf"the gzip data are truncated or damaged, {FEW} \(EOFError: {END}\)"
 
 
 @pytest.mark.parametrize("form", ["gzip", "bgzip"])
@@ -202,6 +203,7 @@ def test_data_that_follow_the_gzip_data(tmp_path, form):
         for after, reason in (
             (b"a line of text\n", "data that are not gzip follow the gzip data; "),
             (b"\n", TRUNCATED),
+            (b"nine byte", TRUNCATED),
         ):
             with offered(tmp_path / "r", data + after, how) as name:
                 message = error_of([(name,)])

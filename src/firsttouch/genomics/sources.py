@@ -62,8 +62,8 @@ class Decompressor:
             return ""
         if "Not a gzipped file" in failure:  # the beginning of the file was recognized as gzip
             return f"data that are not gzip follow the gzip data; `gzip -dc` leaves them out ({failure})"
-        # igzip reports the end of a file within fewer bytes than a header has as such an end, too.
-        few = ", or a few other bytes follow them" if failure.startswith("EOFError") else ""
+        # igzip reports fewer bytes than a header has after the last member as such an end, too.
+        few = ", or a few other bytes follow them: `gzip -t` tells which" if failure.startswith("EOFError") else ""
         return f"the gzip data are truncated or damaged{few} ({failure})"
 
     def log(self) -> str:
