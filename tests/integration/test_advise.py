@@ -7,9 +7,9 @@ import shutil
 import sys
 
 import pytest
-from tests.factories.held_programs import python_wait
 
 import documented
+from factories.held_programs import python_wait
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 

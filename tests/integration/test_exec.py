@@ -14,9 +14,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from tests.factories import huge_pages
-from tests.factories.held_programs import command, python_wait, shell_wait
 
+from factories import huge_pages
+from factories.held_programs import command, python_wait, shell_wait
 from factories.processes import captured, wait_until
 from firsttouch import paths
 from firsttouch.advice import saved

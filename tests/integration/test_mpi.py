@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.factories import held_programs, mpi
 
+from factories import held_programs, mpi
 from factories.processes import captured
 from firsttouch.host.topology import load
 from firsttouch.records import schema

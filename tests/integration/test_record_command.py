@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.factories.held_programs import python_wait
-from tests.factories.host_records import measured
 
+from factories.held_programs import python_wait
+from factories.host_records import measured
 from firsttouch.benchmarks import site_checks
 from firsttouch.errors import BadInput
 

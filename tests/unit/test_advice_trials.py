@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.factories.clocks import ManualClock
 
+from factories.clocks import ManualClock
 from firsttouch.advice import advice_text, findings, trials
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import Load, Trial, prior

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.factories.stored_roots import configured_root
 
+from factories.stored_roots import configured_root
 from firsttouch.benchmarks import measure
 from firsttouch.host import configuration, memory_modules, topology
 from firsttouch.records.schema import Record

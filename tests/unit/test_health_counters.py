@@ -2,8 +2,8 @@
 """Counters of errors and throttling, from stored files of the kernel, and the records of what happened."""
 
 import pytest
-from tests.factories.stored_roots import configured_root, stored_root
 
+from factories.stored_roots import configured_root, stored_root
 from firsttouch.benchmarks import health
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.execution.progress import say

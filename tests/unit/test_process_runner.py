@@ -13,9 +13,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.factories.clocks import ManualClock
-from tests.factories.processes import started, wait_until
 
+from factories.clocks import ManualClock
+from factories.processes import started, wait_until
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import child_process, placement_check
