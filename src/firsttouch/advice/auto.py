@@ -40,11 +40,10 @@ _TEXT_BASES, _PACKED_BASES = 0.45, 2.0
 
 
 class ChosenScenario(Struct, frozen=True):
-    """The *scenario* to run, and in words why. *advised*: saved advice or trials chose it."""
+    """The *scenario* to run, and in words why."""
 
     scenario: Scenario
     reason: str
-    advised: bool = True
 
 
 class Auto(Struct, frozen=True, dict=True):
@@ -79,7 +78,7 @@ class Auto(Struct, frozen=True, dict=True):
                 raise _AsItIs(self.command.whole)
             return self._tried()
         except (FirstTouchError, OSError) as error:
-            return ChosenScenario(usual, f"your command as it is: {error}", advised=False)
+            return ChosenScenario(usual, f"your command as it is: {error}")
 
     def _saved(self) -> ChosenScenario | None:
         advice = saved.lookup(self.key, self.say)
