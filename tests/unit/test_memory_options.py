@@ -152,6 +152,23 @@ def test_programs_that_ignore_a_library(tmp_path):
     assert memory_options.unfit(("thp",), shutil.which("cat")) == ""
 
 
+def test_a_program_whose_linker_is_named_at_its_end(tmp_path):
+    """patchelf moves a longer path of a linker, and the table of the program's parts, to the end of the file."""
+    program = Path(shutil.which("cat")).read_bytes()
+    begin = program.rindex(b"\0", 0, program.index(b"/ld-linux")) + 1
+    path = program[begin : program.index(b"\0", begin) + 1]
+    named = program.replace(struct.pack("=Q", begin), struct.pack("=Q", len(program)), 1) + path
+    (at,), (size, count) = struct.unpack_from("=Q", named, 32), struct.unpack_from("=HH", named, 54)
+    both = named[:32] + struct.pack("=Q", len(named)) + named[40:] + named[at : at + size * count]
+    musl = both.replace(b"/ld-linux", b"/ld-muslx")
+    for content, word in ((named, ""), (both, ""), (musl, "glibc"), (program[:40], ""), (b"", "")):
+        file = tmp_path / "program"
+        file.write_bytes(content)
+        file.chmod(0o755)
+        assert bool(reason := memory_options.unfit(("mimalloc",), str(file))) == bool(word), reason
+        assert word in reason
+
+
 def test_a_setuid_program_of_another_user_is_refused(tmp_path, monkeypatch):
     program = tmp_path / "program"
     shutil.copy(shutil.which("cat"), program)

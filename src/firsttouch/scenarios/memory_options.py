@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import mmap
 import operator
 import os
 import re
@@ -35,6 +36,8 @@ _Part = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 #: Variables that are lists, to which an option adds a value, with the separator.
 _JOINED = {"LD_PRELOAD": ":", "GLIBC_TUNABLES": ":"}
 _PR_SET_THP_DISABLE = 41
+#: The bytes of an ELF header, and the kind of the entry that names the dynamic linker (elf(5)).
+_ELF_BYTES, _PT_INTERP = 64, 3
 #: The variable with the tunables of glibc, and why a program ignores it.
 _TUNABLES, _NO_GLIBC = "GLIBC_TUNABLES", "is not linked with glibc"
 
@@ -274,19 +277,18 @@ def unfit(names: Sequence[str], program: str) -> str:
 def _ignores_preload(file: Path, depth: int = 4) -> str:
     try:
         with file.open("rb") as stream:
-            begin = stream.read(4096)
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         if reason := _other_rights(file):
             return reason
-    except OSError:
-        return ""  # a program that may be run but not read
-    if begin.startswith(b"#!") and depth:
-        words = begin[2:].split(b"\n", 1)[0].decode(errors="surrogateescape").split()
+    except (OSError, ValueError):
+        return ""  # a program that may be run but not read, or is empty
+    if content[:2] == b"#!" and depth:
+        words = content.readline()[2:].decode(errors="surrogateescape").split()
         interpreter = shutil.which(words[-1] if words[0].endswith("/env") else words[0]) if words else None
         return _ignores_preload(Path(interpreter), depth - 1) if interpreter else ""
-    if not begin.startswith(b"\x7fELF"):
+    if content[:4] != b"\x7fELF" or len(content) < _ELF_BYTES:
         return ""
-    linker = _linker(begin)
-    if not linker:
+    if not (linker := _linker(content)):
         return "is linked statically"
     return "" if b"/ld-linux" in linker or b"/ld64.so" in linker else _NO_GLIBC
 
@@ -302,23 +304,18 @@ def _other_rights(file: Path) -> str:
     return "runs with capabilities of its file" if "security.capability" in os.listxattr(file) else ""
 
 
-def _linker(begin: bytes) -> bytes:
-    """Return the dynamic linker of an ELF program by its first bytes (elf(5), PT_INTERP); empty if it has none."""
+def _linker(content: mmap.mmap) -> bytes:
+    """Return the dynamic linker of an ELF program (elf(5), PT_INTERP); empty if it has none."""
     import struct  # noqa: PLC0415 - most runs set no option
 
-    order = "<" if begin[5] == 1 else ">"
-    is_64 = begin[4] == 2
-    (table,) = struct.unpack_from(f"{order}{'Q' if is_64 else 'I'}", begin, 32 if is_64 else 28)
-    size, count = struct.unpack_from(f"{order}HH", begin, 54 if is_64 else 42)
-    for number in range(count):
-        place = table + number * size
-        if place + size > len(begin):
+    order, is_64 = "<" if content[5] == 1 else ">", content[4] == 2
+    (table,) = struct.unpack_from(f"{order}{'Q' if is_64 else 'I'}", content, 32 if is_64 else 28)
+    size, count = struct.unpack_from(f"{order}HH", content, 54 if is_64 else 42)
+    entry = struct.Struct(f"{order}I4xQ16xQ" if is_64 else f"{order}II8xI")
+    for place in range(table, table + count * size, size or 1):
+        if place + entry.size > len(content):
             break
-        (kind,) = struct.unpack_from(f"{order}I", begin, place)
-        offset, length = (8, 32) if is_64 else (4, 16)
-        if kind == 3:
-            word = "Q" if is_64 else "I"
-            (start,) = struct.unpack_from(f"{order}{word}", begin, place + offset)
-            (total,) = struct.unpack_from(f"{order}{word}", begin, place + length)
-            return begin[start : start + total].rstrip(b"\0") or b"?"
+        kind, start, length = entry.unpack_from(content, place)
+        if kind == _PT_INTERP:
+            return content[start : start + length].rstrip(b"\0") or b"?"
     return b""
