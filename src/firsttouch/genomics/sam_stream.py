@@ -8,8 +8,9 @@ works on blocks of bytes instead of lines.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -305,8 +306,9 @@ class OrderedTail(_GrowingSam):
         self._parts: deque[Iterator[bytes]] = deque()
         #: The next template of the first part, if it is not yet complete.
         self._next: bytes | None = None
-        #: The texts of complete templates, by their names: reads may have the same name.
-        self._complete: dict[bytes, deque[bytes]] = {}
+        #: The texts of complete templates by name, and of further ones, because reads may have the same name.
+        self._complete: dict[bytes, bytes] = {}
+        self._further: defaultdict[bytes, deque[bytes]] = defaultdict(deque)
         #: The ranks and lines of incomplete templates, whose lines need not follow each other.
         self._incomplete: dict[bytes, list[tuple[int, bytes]]] = {}
         #: The template of the last line: the next line may belong to it, too.
@@ -363,9 +365,7 @@ class OrderedTail(_GrowingSam):
             heads = [names[n] for n in firsts.tolist()]
             in_order = ((changes > 0) | (np.diff(ranks[first:]) >= 0)).all()
             if in_order and not self._incomplete and names[first:] == [heads[n] for n in numbers.tolist()]:
-                bounds = starts[firsts].tolist()
-                for name, begin, end in zip(heads, bounds, bounds[1:], strict=False):
-                    self._complete.setdefault(name, deque()).append(text[begin:end])
+                self._add(heads, (text[begin:end] for begin, end in pairwise(starts[firsts].tolist())))
                 first = int(firsts[-1])
         self._collect(text, names[first:], ranks[first:], starts[first:])
 
@@ -384,7 +384,13 @@ class OrderedTail(_GrowingSam):
         lines = self._incomplete.get(name, ())
         if len(lines) >= self._mates and [rank & 1 for rank, _ in lines].count(0) == self._mates:
             text = b"".join([line for _, line in sorted(self._incomplete.pop(name), key=itemgetter(0))])
-            self._complete.setdefault(name, deque()).append(text)
+            self._add([name], [text])
+
+    def _add(self, names: Iterable[bytes], texts: Iterable[bytes]) -> None:
+        """Add complete templates."""
+        for name, text in zip(names, texts, strict=False):
+            if self._complete.setdefault(name, text) is not text:
+                self._further[name].append(text)
 
     def _write(self, ranges: list[ByteRange]) -> None:
         """Write the templates that are next in order, and add the parts that end with them to *ranges*."""
@@ -397,15 +403,16 @@ class OrderedTail(_GrowingSam):
                 self._next = next(self._parts[0], None)
             if self._next is None:
                 self._parts.popleft()
-                end = self._out.tell()
-                ranges.append(ByteRange(self._restored, self._begin, end))
-                self._begin = end
+                ranges.append(ByteRange(self._restored, self._begin, self._out.tell()))
+                self._begin = ranges[-1].end
                 continue
-            if not (texts := self._complete.get(self._next)):
+            if (text := self._complete.pop(self._next, None)) is None:
                 return
-            self._out.write(texts.popleft())
-            if not texts:
-                del self._complete[self._next]
+            self._out.write(text)
+            if self._next in self._further:
+                self._complete[self._next] = self._further[self._next].popleft()
+                if not self._further[self._next]:
+                    del self._further[self._next]
             self._next = None
 
 
