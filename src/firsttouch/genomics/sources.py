@@ -33,15 +33,10 @@ class Decompressor:
     """A running program that decompresses; *stream* is the reading end of a pipe with its output."""
 
     def __init__(self, argv: Sequence[str], *, stdin: int) -> None:
-        self._stack = contextlib.ExitStack()
-        self._log = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        try:
-            self.process = self._stack.enter_context(
-                child(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=self._log)
-            )
-        except BaseException:
-            self._stack.close()
-            raise
+        with contextlib.ExitStack() as stack:
+            self._log = stack.enter_context(tempfile.TemporaryFile())
+            self.process = stack.enter_context(child(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=self._log))
+            self._stack = stack.pop_all()
         assert self.process.stdout is not None  # noqa: S101 (for mypy: it was asked for)
         self._stack.callback(self.process.stdout.close)
         self.stream = self.process.stdout.fileno()
