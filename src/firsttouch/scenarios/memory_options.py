@@ -175,8 +175,7 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
     """Return the variables that set the options, to be added to the environment *base*."""
     added: dict[str, str] = {}
     allocator, pages = option_of_kind(names, "allocator"), option_of_kind(names, "pages")
-    for name in names:
-        chosen = option(name)
+    for chosen in map(option, names):
         # The variables of page sizes configure glibc's malloc, which an allocator replaces.
         own = {} if allocator and chosen is pages else chosen.env
         preload = {"LD_PRELOAD": chosen.library} if chosen.library else {}
