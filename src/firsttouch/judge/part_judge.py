@@ -451,7 +451,10 @@ def _awaiting(  # noqa: PLR0917
     is_earlier &= place >= timeline.begin[sessions.host]
     earlier = of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
     change = np.where(newest >= 0, loss[newest], np.nan) - earlier
-    deviation = timeline.noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
+    # What changed in the newest session is not noise; if no host has two earlier ones, the change of most is.
+    noise = levels.session_noise(np.where(place < newest[sessions.host], loss, np.nan), sessions)[1]
+    noise = np.where(np.isnan(noise), levels.session_noise(loss, sessions)[0], noise)
+    deviation = noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = [0.0, *(update.change for update in updated)]
