@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses as logarithms, the step of rounded values, and the tails of distributions.
+"""Losses as logarithms, the step of rounded values, limits, and the tails of distributions.
 
-The tests compare each function with SciPy, which is not needed at run time.
+The tests compare the tails with SciPy, which is not needed at run time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from firsttouch.records.groups import Floats, Ints
+from firsttouch.records.groups import Bools, Floats, Ints
+from firsttouch.units import Better
 
 FloatOrFloats = TypeVar("FloatOrFloats", float, Floats)
 #: The most decimal places of a value that is treated as rounded.
@@ -88,3 +89,24 @@ def student_quantile(tail: float, freedom: FloatOrFloats) -> FloatOrFloats:
     z = -NormalDist().inv_cdf(tail) * (8 * freedom + 3) / (8 * freedom + 1)
     quantile: FloatOrFloats = np.sqrt(freedom * np.expm1(np.minimum(z * z / freedom, 700.0)))
     return quantile
+
+
+def beyond_limits(values: Floats, better: Better, minimum: float | None, maximum: float | None) -> Floats:
+    """Return by how much values are worse than their limits allow (logarithms); -1.0 where nothing limits them."""
+    beyond = np.full(len(values), -1.0)
+    is_positive = values > 0
+    if better != "lower" and minimum and minimum > 0:
+        beyond[is_positive] = math.log(minimum) - np.log(values[is_positive])
+    if better != "higher" and maximum and maximum > 0:
+        beyond[is_positive] = np.maximum(beyond[is_positive], np.log(values[is_positive]) - math.log(maximum))
+    return beyond
+
+
+def out_of_limits(
+    values: Floats, better: Better, minimum: float | None, maximum: float | None
+) -> tuple[Bools, Bools]:
+    """Return which values are worse than their limits allow, and which are better than these allow."""
+    none = np.zeros(len(values), dtype=np.bool_)
+    low = none if minimum is None else values < minimum
+    high = none if maximum is None else values > maximum
+    return {"higher": (low, high), "lower": (high, low)}.get(better, (low | high, none))

@@ -146,11 +146,9 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         for (case, sides), noise in zip(pairs, _noises(pairs), strict=True)
     ]
     is_busy = np.any([side.is_busy for _, sides in pairs for side in sides], axis=0)
+    exact = event_limits.is_exact
     return Comparison(
-        changes=sorted(
-            changes,
-            key=lambda c: (ORDER.index(c.word), not event_limits.is_exact(c.case), -abs(c.size), c.case.name),
-        ),
+        changes=sorted(changes, key=lambda c: (ORDER.index(c.word), not exact(c.case), -abs(c.size), c.case.name)),
         hosts=len(shared),
         changed=_hosts(changes, lost, new),
         busy=[shared[host] for host in np.flatnonzero(is_busy).tolist()],
@@ -233,13 +231,12 @@ def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Metric
     is_worse = is_apart & (case.worsening(after - before) > 0)
     chosen = is_worse if is_worse.any() else is_apart
     shown = chosen if chosen.any() else np.ones(len(both), dtype=np.bool_)
-    unlike = [(names[both[i]], float(sizes[i])) for i in np.flatnonzero(chosen).tolist()]
+    is_named = limit is not None or not chosen.all()
+    unlike = [(names[both[i]], float(sizes[i])) for i in np.flatnonzero(chosen & is_named).tolist()]
     was, now, size = (float(np.median(values[shown])) for values in (before, after, sizes))
     low, high = float(sizes.min()), float(sizes.max())
     word: Word = _word(case, is_worse=bool(is_worse.any())) if chosen.any() else "unchanged"
-    return MetricChange(
-        case, len(both), was, now, size, low, high, unlike if limit or not chosen.all() else [], word
-    )
+    return MetricChange(case, len(both), was, now, size, low, high, unlike, word)
 
 
 def _measured(
@@ -286,9 +283,6 @@ def _hosts(
     """Return the hosts that changed unlike the others, the worst first."""
     unlike = [(host, change.case, size) for change in changes for host, size in change.unlike]
     unlike.sort(key=lambda c: (-c[1].worsening(c[2]), c[1].name))
-    of = {
-        host: [(case, size) for _, case, size in of_host]
-        for host, of_host in by_key(unlike, lambda c: c[0]).items()
-    }
+    of = {host: [c[1:] for c in of_host] for host, of_host in by_key(unlike, lambda c: c[0]).items()}
     hosts = [Host(name, of.get(name, ()), lost.get(name, ()), new.get(name, ())) for name in {*of, *lost, *new}]
     return sorted(sorted(hosts, key=lambda h: natural(h.name)), key=lambda h: h.worst, reverse=True)

@@ -60,9 +60,8 @@ def _compared(parts: Mapping[str, Sequence[Measured]], name: str) -> Iterator[St
         shared = set.intersection(*map(set, ways.values())) if len(ways) > 1 else set()
         if not shared:
             continue
-        logs = np.array(
-            [[np.mean([math.log(m.value) for m in of_part[way]]) for way in shared] for of_part in ways.values()]
-        )
+        means = (np.mean([math.log(m.value) for m in of_part[w]]) for of_part in ways.values() for w in shared)
+        logs = np.fromiter(means, float).reshape(len(ways), len(shared))
         deviation = np.hypot([PRIOR_SPREAD], PRIOR_NOISE / math.sqrt(len(shared)))
         deviation *= math.sqrt(1 + 1 / (len(ways) - 1))
         freedom = np.array([PRIOR_FREEDOM + len(ways) - 2])

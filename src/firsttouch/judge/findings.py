@@ -165,9 +165,8 @@ class Findings(Struct, frozen=True, dict=True):
 
     def _changed_settings(self, host: str, parts: Sequence[PartFinding]) -> Iterator[str]:
         """Yield the settings that changed when the loss of a bad part began, as a possible cause."""
-        for after, before in sorted(
-            {part.between for part in parts if part.between and part.word in {"suspect", "fail"}}
-        ):
+        spans = {part.between for part in parts if part.between and part.word in {"suspect", "fail"}}
+        for after, before in sorted(spans):
             if changed := changed_settings(self.newest_configurations, [host], after, before):
                 when = text_range(day(after), day(before))
                 yield f"changed setting: {'; '.join(changed)}, when the loss began ({when})"
@@ -454,9 +453,5 @@ def _common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) 
     if len(chosen) < UPDATED_HOSTS or 2 * len(chosen) <= hosts:
         return None
     shared = is_similar & np.isin(numbers, chosen)
-    return CommonLoss(
-        [table.hosts[number] for number in chosen.tolist()],
-        hosts,
-        len(np.unique(cases[shared])),
-        float(np.median(losses[shared])),
-    )
+    names = [table.hosts[number] for number in chosen.tolist()]
+    return CommonLoss(names, hosts, len(np.unique(cases[shared])), float(np.median(losses[shared])))

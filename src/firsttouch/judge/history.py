@@ -119,7 +119,7 @@ def updates(findings: Findings) -> list[Change]:
     listed = []
     for judged in findings.fleet.series:
         of = int(np.count_nonzero(np.isfinite(judged.level)))
-        for update in judged.prepared.updates:
+        for update in (u for u in judged.prepared.updates if len(u.hosts) >= UPDATED_HOSTS):
             times = update.after, update.before
             listed.append(_change(findings, judged.series, update.hosts, of, update.change, *times))
         listed += _common(findings, judged)
@@ -144,7 +144,9 @@ def _common(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
         before, after = (mean_of_hosts(losses, side, sessions.host, sessions.hosts) for side in sides)
         hosts = np.flatnonzero(np.nan_to_num(after - before) / size > 0.5)
         times = sessions.time[week == last].min(), sessions.time[week == now].max()
-        yield _change(findings, judged.series, hosts, of, size, *times)
+        # A change of fewer hosts is theirs, or chance.
+        if 2 * len(hosts) > of:
+            yield _change(findings, judged.series, hosts, of, size, *times)
 
 
 def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:

@@ -37,14 +37,14 @@ from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, latest
-from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
+from firsttouch.records.groups import Floats, Ints, group_medians, group_sums
 from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
-from firsttouch.statistics import as_fraction, as_logarithm, student_quantile
+from firsttouch.statistics import as_fraction, as_logarithm, beyond_limits, out_of_limits, student_quantile
 from firsttouch.systems.expectation import SUSPECTED, Expectation, HostParts, settled
 from firsttouch.systems.references import Reference
-from firsttouch.units import Better, day
+from firsttouch.units import day
 
 if TYPE_CHECKING:
     from firsttouch.systems.definition import System, Undescribed
@@ -215,10 +215,10 @@ class _Judging:
         words, by = self._findings.words[groups], self._findings.by[groups]
         if fleet is not None:
             by[:] = FLEET
-            words[out_of_limits(values, case.better, fleet)[0]] = FAIL
+            words[out_of_limits(values, case.better, fleet.minimum, fleet.maximum)[0]] = FAIL
         fact = self._system.fact(case.check, case.metric) if system is None else None
         if (reference := system or fact) is not None:
-            bad, good = out_of_limits(values, case.better, reference)
+            bad, good = out_of_limits(values, case.better, reference.minimum, reference.maximum)
             bad, good = bad & judged, good & judged & bool(reference.line)
             # Facts can fail a host, but agreeing with them does not make it good.
             decides = judged & ((words == PASS) | bad) if system else bad
@@ -334,7 +334,7 @@ class _Judging:
         fact = None if reference else self._system.fact(case.check, case.metric)
         if (stated := reference or fact) is None:
             return
-        groups = samples.groups(number)
+        groups, limits = samples.groups(number), (stated.minimum, stated.maximum)
         rows, counts, host = samples.rows_of(groups), samples.counts[groups], samples.host[groups]
         words, by = self._findings.words[groups], self._findings.by[groups]
         self._findings.references[number] = (stated, self._findings.references[number][1])
@@ -344,7 +344,7 @@ class _Judging:
             by[may_judge & (words == PASS)] = SYSTEM
         values, now = samples.value[rows], self._findings.counts_now[rows]
         # Older good sessions do not hide a fault that only the newest session shows.
-        session, is_outside = samples.sessions_of_rows[rows], out_of_limits(values, case.better, stated)[0]
+        session, is_outside = samples.sessions_of_rows[rows], out_of_limits(values, case.better, *limits)[0]
         newest = now & (session == np.repeat(session[begins + counts - 1], counts))
         of_newest = group_sums(newest, begins)
         is_bad_now = (of_newest > 1) & (group_sums(newest & is_outside, begins) == of_newest)
@@ -355,7 +355,7 @@ class _Judging:
         median = np.full(len(counts), np.nan)
         median[n > 0] = group_medians(values[now], n[n > 0])
         with np.errstate(all="ignore"):
-            bad, good = out_of_limits(median, case.better, stated)
+            bad, good = out_of_limits(median, case.better, *limits)
             outside = group_sums(now & is_outside, begins)
             logs = np.where(now, np.log(np.maximum(values, 1e-300)), 0.0)
             squares = np.add.reduceat(logs**2, begins) - np.add.reduceat(logs, begins) ** 2 / n
@@ -363,7 +363,7 @@ class _Judging:
             freedom = PRIOR_FREEDOM + np.maximum(n - 1, 0)
             prior = PRIOR_FREEDOM * (stated.error or PRIOR_NOISE) ** 2
             error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
-        over = _excess(median, case.better, stated)
+        over = beyond_limits(median, case.better, *limits)
         excess[place, host[may_judge]], errors[place, host[may_judge]] = over[may_judge], error[may_judge]
         # A reference states the noise of many hosts.
         limit = student_quantile(FAIL_TAIL / self._tests, 1e6 if stated.error else freedom) * error
@@ -505,27 +505,6 @@ def _divided(fleet: Fleet, samples: SamplesTable) -> list[Divided]:
 
 def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:
     return Reference(case.check, case.metric, case.parameters, value, -limit, limit, case.unit, source, 0, None)
-
-
-def _excess(values: Floats, better: Better, reference: Reference) -> Floats:
-    """Return by how much values are worse than a reference allows (logarithms)."""
-    excess = np.full(len(values), -1.0)
-    is_positive = values > 0
-    if better != "lower" and reference.minimum and reference.minimum > 0:
-        excess[is_positive] = math.log(reference.minimum) - np.log(values[is_positive])
-    if better != "higher" and reference.maximum and reference.maximum > 0:
-        above = np.log(values[is_positive]) - math.log(reference.maximum)
-        excess[is_positive] = np.maximum(excess[is_positive], above)
-    return excess
-
-
-def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple[Bools, Bools]:
-    """Return which values are worse than *reference* allows, and which are better than it allows."""
-    minimum, maximum = reference.minimum, reference.maximum
-    none = np.zeros(len(values), dtype=np.bool_)
-    low = none if minimum is None else values < minimum
-    high = none if maximum is None else values > maximum
-    return {"higher": (low, high), "lower": (high, low)}.get(better, (low | high, none))
 
 
 def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:

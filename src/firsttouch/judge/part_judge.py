@@ -204,6 +204,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         for part, p in others.items():
             of_name[part] = _without_faults(p, [o for s, o in others.items() if s is not part], sessions)
     of_parts = {part: p for of_name in by_name.values() for part, p in of_name.items()}
+    shared = [(part.part.name, update, update is p.latest) for part, p in of_parts.items() for update in p.updates]
+    of_parts = {part: _with_updates(part.part.name, p, shared, sessions) for part, p in of_parts.items()}
     replaced = _replaced([*of_parts.values()])
     divisions = [two for p in of_parts.values() if fleet and (two := _generations_of(p)) is not None]
     generation = questions.generations(divisions)
@@ -211,7 +213,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         members = [*by_name[part.part.name, part.kind].values()]
         together = _prepare(_together([p.losses for p in members]), sessions, tests, fleet=fleet)
         trend = together.trend + np.mean([p.trend for p in members], axis=0)
-        of_parts[part] = _without_faults(replace(together, trend=trend), members, sessions)
+        together = _without_faults(replace(together, trend=trend), members, sessions)
+        of_parts[part] = _with_updates(part.part.name, together, shared, sessions)
     judged = [
         _judge(part, of_parts[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
     ]
@@ -329,7 +332,8 @@ def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Se
     """Return the prepared levels without updates of a few places: an update changes most *others*, too."""
     kept = []
     for update in prepared.updates:
-        shares = [_share_of(update, other, sessions, is_latest=update is prepared.latest) for other in others]
+        is_latest = update is prepared.latest
+        shares = [np.mean(_changed_with(update, o, sessions, is_latest=is_latest)) for o in others]
         if not shares or float(np.median(shares)) > 0.5:
             kept.append(update)
     if prepared.latest is None or any(update is prepared.latest for update in kept):
@@ -338,15 +342,39 @@ def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Se
     return replace(prepared, updates=kept, awaiting=prepared.bad_now, latest=None)
 
 
-def _share_of(update: Update, other: Prepared, sessions: Sessions, *, is_latest: bool) -> float:
-    """Return the share of the hosts of an update whose *other* part changed in the same direction at the time."""
-    hosts, timeline = update.hosts, other.timeline
+def _changed_with(update: Update, other: Prepared, sessions: Sessions, *, is_latest: bool) -> Bools:
+    """Return which hosts of an update changed in the same direction at the time in an *other* part."""
     if is_latest:
-        return float(np.isin(hosts, other.latest.hosts).mean()) if other.latest else 0.0
-    begins = sessions.time[np.maximum(timeline.begin[hosts], 0)]
-    is_near = (begins >= update.after) & (begins <= update.before + sessions.interval)
-    is_alike = np.nan_to_num(other.changes[hosts]) * np.sign(update.change) > abs(update.change) / 4
-    return float(np.mean(is_near & is_alike))
+        return np.isin(update.hosts, other.latest.hosts if other.latest else ())
+    begins = sessions.time[np.maximum(other.timeline.begin[update.hosts], 0)]
+    is_near: Bools = (begins >= update.after) & (begins <= update.before + sessions.interval)
+    is_alike: Bools = np.nan_to_num(other.changes[update.hosts]) * np.sign(update.change) > abs(update.change) / 4
+    return is_near & is_alike
+
+
+def _with_updates(
+    name: str, prepared: Prepared, shared: Sequence[tuple[str, Update, bool]], sessions: Sessions
+) -> Prepared:
+    """Return the prepared levels of a part with this *name*, with the updates that its hosts have in other parts.
+
+    *shared* are these updates, the name of their part, and whether they are of the newest session. What a host
+    lost beyond an update, or beyond twice an update of the same name, is its own.
+    """
+    kept, awaiting = list(prepared.updates), prepared.awaiting.copy()
+    updated = np.isin(np.arange(sessions.hosts), [host for update in kept for host in update.hosts])
+    now = np.nan_to_num(prepared.timeline.last - prepared.timeline.level)
+    for of_name, update, is_latest in sorted(shared, key=lambda u: u[0] != name):
+        hosts, most_lost = update.hosts, (2 if of_name == name else 1) * abs(update.change)
+        if is_latest:
+            awaiting[hosts[now[hosts] < most_lost]] = False
+            continue
+        is_shared = _changed_with(update, prepared, sessions, is_latest=False) & ~updated[hosts]
+        more = hosts[is_shared & (np.abs(prepared.changes[hosts]) < most_lost)]
+        if len(more):
+            change = float(np.median(prepared.changes[more]))
+            kept.append(replace(update, hosts=more, change=change))
+            updated[more] = True
+    return replace(prepared, updates=kept, awaiting=awaiting)
 
 
 def _generations_of(prepared: Prepared) -> TwoGroups | None:
@@ -574,7 +602,7 @@ def _judge_alone(fleet: Fleet) -> None:
         # A case that changed lately is known from fewer sessions.
         variance = fleet.case_variances[place]
         added = np.maximum(np.nan_to_num(variance) - np.nanmedian(variance[measured]), 0.0)
-        for update in judged.prepared.updates:
+        for update in (u for u in judged.prepared.updates if len(u.hosts) >= UPDATED_HOSTS):
             losses[update.hosts] -= max(float(np.median(losses[update.hosts])), 0.0)
             added[update.hosts] += update.deviation**2
         wide, freedom = np.sqrt(spread.of_another**2 + added), np.full(len(level), spread.freedom)

@@ -234,7 +234,7 @@ def compared_with_itself(  # noqa: PLR0917
     for update in updated:
         common[update.hosts] = max(update.change, 0.0)
         # Among few hosts, the largest change stands out more than among many.
-        freedom = len(update.hosts) - 1
+        freedom = max(len(update.hosts) - 1, 1)
         wide[update.hosts] = update.deviation * (1 + 2 / freedom)
     own = timeline.level[places] - timeline.best[places]
     noise = timeline.noise[places]

@@ -15,7 +15,7 @@ from firsttouch.errors import first_of
 from firsttouch.host.host_lists import named
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
 from firsttouch.records.cases import Case, by_key
-from firsttouch.statistics import as_fraction, as_logarithm
+from firsttouch.statistics import as_fraction
 from firsttouch.systems.expectation import SUSPECTED, Expectation, deciding
 from firsttouch.systems.references import Reference
 from firsttouch.units import number, percent, quantity
@@ -77,7 +77,7 @@ class PartFinding(Struct, frozen=True):
         loss, limit = (sign * math.log(stated.expected / value) for value in (stated.reaches, stated.limit))
         word: Word = "pass" if stated.answer == "as expected" else "suspect"
         series = f"{stated.part.split()[0]} {stated.kind}"
-        rests = (loss, limit, as_logarithm(stated.sight), 0, 0)
+        rests = (loss, limit, limit, 0, 0)
         return cls(stated.part, stated.kind, word, EXPECTED, *rests, note=stated.basis, series=series)
 
     def text(self) -> str:
