@@ -75,7 +75,7 @@ lint: dev ## ruff, mypy (strict on src/ and studies/), the import order of the p
 
 bench: dev ## measure this program's own cost, and compare the probe with others: all of bench/, or one (BENCH=probe)
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \
-	    echo "== $$file"; $(BIN)/python $$file || exit; \
+	    echo "== $$file"; PYTHONPATH=studies $(BIN)/python $$file || exit; \
 	done
 
 study: dev ## a publication's study repeated on this host (STUDY=lenis2017|scaling2018|locks-today|FILE ARGS="--dataset lambda")
@@ -88,7 +88,7 @@ paper: dev ## the papers' tables and figures from studies/published, and contrad
 	@PYTHONPATH=studies $(BIN)/python -m paper -o $(or $(OUT),reports/out/paper)
 
 docs: dev ## the manual: reports/out/docs/index.html, which opens from disk, manual pages in reports/out/man, and docs/*.svg
-	@PYTHONPATH=bench $(BIN)/python docs/extensions/picture.py
+	@PYTHONPATH=bench:studies $(BIN)/python docs/extensions/picture.py
 	@$(BIN)/python -m sphinx -qEW --keep-going -d .cache/docs -b html docs reports/out/docs
 	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b man docs reports/out/man
 	@echo "docs: reports/out/docs/index.html, man -M reports/out/man firsttouch"

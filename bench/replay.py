@@ -19,6 +19,7 @@ import numpy as np
 from msgspec import Struct
 from tabulate import tabulate
 
+import csv_rows
 from firsttouch.advice.auto import BUDGET
 from firsttouch.advice.costs import ModelledScenario
 from firsttouch.advice.posterior import Prior, Trial, prior
@@ -27,9 +28,8 @@ from firsttouch.errors import BadInput, one_line
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import extent_of, name_of
 from firsttouch.scenarios.policies import policies
-from firsttouch.systems import references
 
-TIMES = Path(__file__).resolve().parents[1] / "reframe/systems/lenis2017_execution_times.csv"
+TIMES = Path(__file__).resolve().parents[1] / "studies/published/lenis2017_execution_times.csv"
 COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
 #: The error (percent) of scenarios in a cell without any errors.
 USUAL_ERROR = 5.0
@@ -77,7 +77,7 @@ def read(file: Path) -> list[Cell]:
     Only the scenarios of a cell that use the most threads in total are kept: the others belong to scaling studies.
     A missing error is the median of the cell's.
     """
-    columns, lines = references.read(file)
+    columns, lines = csv_rows.read(file)
     if missing := [c for c in COLUMNS if c not in columns]:
         raise BadInput(f"no column {', '.join(missing)}: needed are {', '.join(COLUMNS)}", file=file, line=1)
     if not lines:

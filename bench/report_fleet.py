@@ -44,7 +44,7 @@ from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
 
 ROOT = Path(__file__).resolve().parents[1]
-PUBLISHED = ROOT / "reframe" / "systems" / "lenis2017_execution_times.csv"
+PUBLISHED = ROOT / "studies" / "published" / "lenis2017_execution_times.csv"
 REPEATED = Path(__file__).with_name("data") / "repetitions.csv"
 #: The deviation between good hosts, the share of disturbed repetitions, and their losses.
 SPREAD, DISTURBED, BY = 0.005, 0.01, (0.05, 0.30)

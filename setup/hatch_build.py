@@ -14,7 +14,6 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SHARED = (
     "reframe/*.py",
     "reframe/systems/*.yaml",
-    "reframe/systems/*.csv",
     "reframe/systems/processors/*.toml",
     "datasets/*.toml",
     "slurm/**/*",

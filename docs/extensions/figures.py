@@ -83,7 +83,8 @@ def _vm() -> list[Record]:
 
 def _published() -> list[Record]:
     """Return the published times as records of three samples: the mean, and the mean minus and plus its error."""
-    with (paths.SYSTEMS / "lenis2017_execution_times.csv").open(encoding="utf-8", newline="") as stream:
+    file = paths.ROOT / "studies" / "published" / "lenis2017_execution_times.csv"
+    with file.open(encoding="utf-8", newline="") as stream:
         rows = [r for r in csv.DictReader(stream) if (r["system"], r["aligner"], r["dataset"]) == _STUDY]
     return [
         Record(

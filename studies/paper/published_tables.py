@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
+import csv_rows
 from firsttouch.errors import BadInput
 from firsttouch.records.cases import by_key
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.scenarios.placement import parse_name
-from firsttouch.systems import references
 from study_files import Layout, Sheet, Study
 from study_files import Table as Planned
 
@@ -54,7 +54,7 @@ def read(folder: Path, having: Sequence[Study]) -> Sheets:
 
 def _rows(file: Path, sheet: Sheet, study: Study) -> Iterable[Row]:
     wanted = (*sheet.text, *sheet.numbers)
-    have, rows = references.read(file)
+    have, rows = csv_rows.read(file)
     if lacking := [c for c in wanted if c not in have]:
         raise BadInput(f"no column {', '.join(lacking)}: needed are {', '.join(wanted)}", file=file, line=1)
     seen: dict[str, int] = {}
@@ -86,7 +86,7 @@ def _of_scenario(cells: Row, study: Study) -> Row:
     return {"scenario": scenario, "threads": instances * each, "shape": shape, "configuration": configuration}
 
 
-def _number(row: references.Row, column: str) -> float:
+def _number(row: csv_rows.Row, column: str) -> float:
     """Return a cell as a number, an integer if it is whole; raises BadInput if it is empty."""
     value = row.number(column)
     if value is None:

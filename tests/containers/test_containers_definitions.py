@@ -76,7 +76,7 @@ def test_an_image_has_every_module(tmp_path):
         assert file.relative_to(paths.ROOT) in there
     assert {
         Path("datasets/lambda.toml"),
-        Path("reframe/systems/lenis2017_execution_times.csv"),
+        Path("reframe/systems/amd-opteron.yaml"),
         Path("containers/spack.sh"),
     } <= there
     assert not there & {Path("datasets/store"), Path("reports/out"), Path("reframe/systems/local.yaml")}

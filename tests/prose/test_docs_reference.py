@@ -62,7 +62,7 @@ def _nodes(node: Any) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("heading", "kinds"),
     [
-        ("System files", [definition.SystemFile, references.DirectEntry, references.TableEntry]),
+        ("System files", [definition.SystemFile, references.ReferenceEntry]),
         ("Processors", [processors.Family]),
         ("Aligner files", [aligners.AlignerFile]),
         ("Dataset files", [manifest.Dataset]),

@@ -170,8 +170,8 @@ def test_a_process_that_has_checked_files_ends_without_a_crash():
     """Without the frozen objects, about a quarter of these processes end by SIGSEGV."""
     script = """
 import contextlib, msgspec
-from firsttouch.systems import references
-for kind in (references.DirectEntry, references.TableEntry):
+from firsttouch.systems import definition, references
+for kind in (references.ReferenceEntry, definition.SystemFile):
     with contextlib.suppress(msgspec.ValidationError):
         msgspec.convert({}, kind)
 """

@@ -41,22 +41,16 @@ references:
     source: "measured"
   - check: placement
     metric: alignment_time
-    table: times.csv
-    where: {system: one}
-    parameters: {dataset: dataset, threads: threads}
-    names: {dataset: {GCAT: gcat}}
-    value: {column: mean, unit: min}
-    error_pct: error
-    tolerance: {lower: "-1 %", upper: "5 %", errors: 3}
+    parameters: {dataset: gcat, threads: 8}
+    value: "2 min"
+    tolerance: {lower: "-1 %", upper: "5 %"}
+    error: "4 %"
     source: "measured"
 """
-TABLE = "system,dataset,threads,mean,error\none,GCAT,8,2,\none,GCAT,16,1.5,4\ntwo,GCAT,8,x,\n"
 
 
 @pytest.fixture
 def write(tmp_path):
-    (tmp_path / "times.csv").write_text(TABLE)
-
     def write(text):
         file = tmp_path / "host.yaml"
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -73,8 +67,6 @@ def test_the_base_is_fine(write):
     system = load(write(BASE))
     times = {"dataset": "gcat", "threads": 8}
     assert system.reference("placement", "alignment_time", times).as_tuple() == (120.0, -0.01, 0.05, "s")
-    times["threads"] = 16
-    assert system.reference("placement", "alignment_time", times).as_tuple() == (90.0, -0.12, 0.12, "s")
     assert system.reference("scaling", "alignment_time", times) is None
 
 
@@ -105,20 +97,12 @@ def test_the_base_is_fine(write):
         ("bank: 0", "bank: {all: [0]}", "    parameters: {program", "unknown key 'all'"),
         ("bank: 0", "bank: {any: []}", "    parameters: {program", "bank.any is empty"),
         ('"11 GB/s"', '"0 GB/s"', '    value: "0', "not above 0"),
-        ('    value: "11 GB/s"\n', "", "  - check: bandwidth", "exactly one of value, fact and table"),
+        ('    value: "11 GB/s"\n', "", "  - check: bandwidth", "needs either a value or a fact"),
         ('    value: "11 GB/s"', "    fact: memory", "    fact", "'memory' is not in the metric's unit, GB/s"),
         ('lower: "-10 %"', 'lower: "10 %"', "    tolerance", "not between -100 % and 0 %"),
         ('lower: "-10 %"', "lower: -10", "    tolerance", "tolerance.lower"),
-        ('lower: "-10 %"', "errors: 3", "    tolerance", "a tolerance of errors needs a table"),
-        ("errors: 3", "errors: 0", '    tolerance: {lower: "-1 %', "tolerance.errors: '0'"),
-        ("    error_pct: error\n", "", '    tolerance: {lower: "-1 %', "needs error_pct"),
-        ("column: mean", "column: median", "    value: {col", "has no column 'median'"),
-        ("threads: threads", "threads: cores", "    parameters: {dataset", "has no column 'cores'"),
-        ("where: {system: one}", "where: {system: three}", "    where", "`where` selects no row"),
-        ("times.csv", "none.csv", "    table", "there is no table none.csv"),
-        ("times.csv", "../times.csv", "    table", "is not the name of a .csv file"),
-        ("unit: min", "unit: GB", "    value: {col", "not a quantity of seconds"),
-        ("names: {dataset:", "names: {data:", "    names", "'data' is not among the entry's parameters"),
+        ('"2 min"', '"2 GB"', '    value: "2 GB', "not a quantity of seconds"),
+        ('"4 %"', '"-4 %"', "    error", "error"),
     ],
 )
 def test_each_error_has_its_line_and_reason(write, old, new, at, reason):
@@ -217,31 +201,6 @@ def test_relation_and_pair_are_told_apart(write):
         load(write(BASE + pair.replace("near", "neighbour")))
 
 
-@pytest.mark.parametrize(
-    ("table", "line"),
-    [
-        (TABLE.replace("8,2,", "8,two,"), 2),
-        (TABLE.replace("8,2,", "8,,"), 2),
-        (TABLE.replace("8,2,", "8,-2,"), 2),
-        (TABLE.replace("1.5,4", "1.5"), 3),
-        (TABLE.replace("1.5,4", "1.5,inf"), 3),
-    ],
-)
-def test_errors_of_a_table_name_its_line(write, tmp_path, table, line):
-    file = write(BASE)
-    (tmp_path / "times.csv").write_text(table)
-    with pytest.raises(BadInput) as caught:
-        load(file)
-    assert (caught.value.file, caught.value.line) == (tmp_path / "times.csv", line)
-
-
-def test_a_row_twice_is_refused(write, tmp_path):
-    file = write(BASE)
-    (tmp_path / "times.csv").write_text(TABLE + "one,GCAT,8,3,\n")
-    with pytest.raises(BadInput, match="matches the same records"):
-        load(file)
-
-
 SHIPPED = {f.stem: yaml.safe_load(f.read_text()) for f in folders.SYSTEMS.glob("*-*.yaml")}
 
 
@@ -303,14 +262,13 @@ def test_any_mutation_is_refused_with_its_line_or_loads(tmp_path, data):
         if "MUTANT" in text and where[:1] != ("facts",):
             # A wrong value of the facts may be reported at another one, such as a matrix that is not square.
             marked = next(i for i, line in enumerate(lines, start=1) if "MUTANT" in line)
-            # A list or a mapping is below its key, and a wrong "where" selects no row.
+            # A list or a mapping is below its key.
             assert error.line in {marked, marked - 1}, f"{error}\n{text}"
 
 
 @QUICK
 @given(st.data())
 def test_any_text_is_refused_or_loads(tmp_path, data):
-    (tmp_path / "times.csv").write_text(TABLE)
     start = data.draw(st.integers(0, len(BASE)))
     end = data.draw(st.integers(start, min(len(BASE), start + 40)))
     new = data.draw(st.one_of(st.text(max_size=12), st.sampled_from(["<<: *a", "&a ", "!!binary x", "- ", ": "])))

@@ -1,75 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References: the values that a system is expected to reach, and the tables of such values."""
+"""References: the values that a system is expected to reach."""
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations_with_replacement, product
 from operator import itemgetter
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
 from firsttouch import units
-from firsttouch.documents import FileTable, ParsedFile, Percentage, Text, Where, refuse_special
+from firsttouch.documents import FileTable, ParsedFile, Percentage, Text, Where
 from firsttouch.errors import BadInput
-from firsttouch.paths import SYSTEMS
 from firsttouch.records.catalogue import checks
 from firsttouch.systems.facts import RELATIONS, Facts
-
-# ----------------------------------------------------------------------
-# Tables of published figures: CSV files that references name, so that each figure is written once
-
-
-class Row(Struct, frozen=True):
-    """One row: its cells by column, and its file and line."""
-
-    file: Path
-    line: int
-    cells: dict[str, str]
-
-    def number(self, column: str) -> float | None:
-        """Return the number in *column*, None if the cell is empty; raises BadInput for anything else."""
-        text = self.cells[column]
-        if not text:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < 0:
-            raise BadInput(f"column {column}: '{text}' is not a number from 0", file=self.file, line=self.line)
-        return value
-
-
-def find(name: str, system_file: Path) -> Path | None:
-    """Return the table *name* from the folder of the system's file or of the built-in systems, or None."""
-    return next((f for f in (system_file.parent / name, SYSTEMS / name) if f.is_file()), None)
-
-
-def read(table: Path) -> tuple[list[str], list[Row]]:
-    """Return the names in a table's first line, and its rows; raises BadInput with the line of a wrong one."""
-    try:
-        refuse_special(table)
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            lines = [(reader.line_num, cells) for cells in reader if cells]
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=table) from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"not text in UTF-8: {error.reason}", file=table) from error
-    except csv.Error as error:
-        raise BadInput(f"not CSV: {error}", file=table, line=reader.line_num) from error
-    header = lines[0][1] if lines else []
-    for number, cells in lines:
-        if len(cells) != len(header):
-            raise BadInput(f"not {len(header)} values, as the first line has", file=table, line=number)
-    return header, [Row(table, number, dict(zip(header, cells, strict=True))) for number, cells in lines[1:]]
-
 
 # ----------------------------------------------------------------------
 # References by check, metric and parameters
@@ -149,42 +95,19 @@ class _Alternatives(FileTable, frozen=True):
 class _Tolerance(FileTable, frozen=True):
     lower: _Drop | None = None
     upper: Percentage | None = None
-    #: A limit is at least this multiple of the standard deviation of a table's row.
-    errors: Annotated[float, Meta(gt=0, le=1000)] | None = None
 
 
-class _Entry(FileTable, frozen=True):
+class ReferenceEntry(FileTable, frozen=True):
+    """An entry of a file's references; its value is in the entry or among the facts."""
+
     check: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
     metric: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
     tolerance: _Tolerance
     source: Text
-
-
-class DirectEntry(_Entry, frozen=True):
-    """An entry of a file's references whose value is in the entry or among the facts."""
-
     parameters: Mapping[str, _Scalar | tuple[_Scalar, ...] | _Alternatives] = field(default_factory=dict)
     value: _Scalar | None = None
     fact: Literal["numa_nodes", "pus", "memory"] | None = None
     error: Percentage | None = None
-
-
-class _Value(FileTable, frozen=True):
-    column: Text
-    unit: Text
-
-
-class TableEntry(_Entry, frozen=True, kw_only=True):
-    """An entry whose values are in a table: the column of each parameter, and names for the column's values."""
-
-    table: Annotated[
-        str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.csv\Z", description="the name of a .csv file")
-    ]
-    parameters: Annotated[Mapping[str, Text], Meta(min_length=1)]
-    value: _Value
-    where: Mapping[str, _Scalar] = field(default_factory=dict)
-    error_pct: Text = ""
-    names: Mapping[str, Mapping[str, _Scalar]] = field(default_factory=dict)
 
 
 def _tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,13 +152,10 @@ _Given = tuple[dict[str, Any], Reference]
 def build(document: ParsedFile, facts: Facts) -> tuple[Reference, ...]:
     """Return all references of a document that fits the schema, and note contradictions as its problems."""
     references: list[Reference] = []
-    entries = [(key, i, e) for key in ("references", "learnt") for i, e in enumerate(document.data.get(key, []))]
-    for key, i, entry in entries:
-        builder = _ReferenceBuilder(document, facts, (key, i))
-        if "table" in entry:
-            references.extend(builder.from_table(document.convert(TableEntry, *builder.where)))
-        else:
-            references.extend(builder.direct(document.convert(DirectEntry, *builder.where)))
+    entries = [(key, i) for key in ("references", "learnt") for i in range(len(document.data.get(key, [])))]
+    for where in entries:
+        entry = document.convert(ReferenceEntry, *where)
+        references.extend(_ReferenceBuilder(document, facts, where).references(entry))
     document.problems.extend(_ambiguous(references, facts))
     return tuple(references)
 
@@ -249,7 +169,7 @@ class _ReferenceBuilder:
     def problem(self, reason: str, *where: str | int) -> None:
         self.document.problem(reason, *self.where, *where)
 
-    def _targets(self, entry: _Entry, parameters: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    def _targets(self, entry: ReferenceEntry) -> Iterator[tuple[str, str, str]]:
         """Yield (check, metric, unit) of the entry's metrics."""
         for name, at_check in self._items(entry, "check"):
             check = checks().get(name)
@@ -262,27 +182,25 @@ class _ReferenceBuilder:
                     self.problem(f"unknown metric '{metric}' of {name}: known are {metrics}", *at_metric)
                 else:
                     yield name, metric, check.metrics[metric].unit
-            for parameter in parameters:
+            for parameter in entry.parameters:
                 if parameter not in check.parameters:
                     names = ", ".join(check.parameters) or "none"
                     reason = f"unknown parameter '{parameter}' of {name}: known are {names}"
                     self.problem(reason, "parameters", parameter)
 
-    def _items(self, entry: _Entry, key: str) -> list[tuple[str, Where]]:
+    def _items(self, entry: ReferenceEntry, key: str) -> list[tuple[str, Where]]:
         """Return the names under *key*, one or a list, each with its path."""
         value = getattr(entry, key)
         return [(v, (key, i)) for i, v in enumerate(value)] if isinstance(value, tuple) else [(value, (key,))]
 
-    def direct(self, entry: DirectEntry) -> Iterator[Reference]:
-        """Yield the references of an entry whose value is in the entry or among the facts."""
-        targets = list(self._targets(entry, entry.parameters))
+    def references(self, entry: ReferenceEntry) -> Iterator[Reference]:
+        """Yield the references of an entry: one for each metric and case."""
+        targets = list(self._targets(entry))
         cases = list(_alternatives(entry.parameters))
         for relation in {case.get("relation") for case in cases} - {None, *RELATIONS}:
             reason = f"unknown relation '{relation}': known are {', '.join(RELATIONS)}"
             self.problem(reason, "parameters", "relation")
         lower, upper, source = entry.tolerance.lower, entry.tolerance.upper, entry.source
-        if entry.tolerance.errors:
-            self.problem("a tolerance of errors needs a table", "tolerance")
         for check, metric, unit in targets:
             value = self._value(entry, unit)
             if value is not None:
@@ -290,10 +208,10 @@ class _ReferenceBuilder:
                 for case in cases:
                     yield Reference(check, metric, case, value, lower, upper, unit, source, line, entry.error)
 
-    def _value(self, entry: DirectEntry, unit: str) -> float | None:
+    def _value(self, entry: ReferenceEntry, unit: str) -> float | None:
         """Return the entry's value in *unit*; without one None, and note a problem."""
         if (entry.value is None) == (entry.fact is None):
-            self.problem("a reference needs exactly one of value, fact and table")
+            self.problem("a reference needs either a value or a fact")
             return None
         key = "value" if entry.value is not None else "fact"
         try:
@@ -311,92 +229,16 @@ class _ReferenceBuilder:
             raise BadInput(f"'{name}' is not in the metric's unit, {unit}")
         return value
 
-    def from_table(self, entry: TableEntry) -> Iterator[Reference]:
-        """Yield the references of the rows of the entry's table that its ``where`` selects."""
-        table = find(entry.table, Path(self.document.file))
-        if table is None:
-            self.problem(f"there is no table {entry.table} next to the file or the built-in systems", "table")
-            return
-        if not (targets := list(self._targets(entry, entry.parameters))):
-            return
-        try:
-            factor = convert(f"1 {entry.value.unit}", targets[0][2])
-        except BadInput as error:
-            self.problem(f"value.unit: {error}", "value", "unit")
-            return
-        header, rows = read(table)
-        if not self._has_columns(entry, header):
-            return
-        selected = [
-            row for row in rows if all(row.cells[column] == str(cell) for column, cell in entry.where.items())
-        ]
-        for row in selected:
-            yield from self._of_row(entry, targets, row, factor)
-        if not selected:
-            self.problem(f"`where` selects no row of {entry.table}", "where")
-
-    def _has_columns(self, entry: TableEntry, header: list[str]) -> bool:
-        wanted: list[tuple[Where, str]] = [
-            *((("where", column), column) for column in entry.where),
-            *((("parameters", name), column) for name, column in entry.parameters.items()),
-            (("value", "column"), entry.value.column),
-        ]
-        if entry.error_pct:
-            wanted.append((("error_pct",), entry.error_pct))
-        missing = [(where, column) for where, column in wanted if column not in header]
-        for where, column in missing:
-            self.problem(f"{entry.table} has no column '{column}': it has {', '.join(header)}", *where)
-        if entry.tolerance.errors and not entry.error_pct:
-            self.problem("a tolerance of errors needs error_pct, the column with the error", "tolerance")
-        for name in entry.names:
-            if name not in entry.parameters:
-                self.problem(f"names: '{name}' is not among the entry's parameters", "names", name)
-        return not missing
-
-    def _of_row(
-        self, entry: TableEntry, targets: Iterable[tuple[str, str, str]], row: Row, factor: float
-    ) -> Iterator[Reference]:
-        parameters = {}
-        for name, column in entry.parameters.items():
-            cell = row.cells[column]
-            value_of_cell = int(cell) if cell.isdecimal() and len(cell) < 19 else cell
-            parameters[name] = entry.names.get(name, {}).get(cell, value_of_cell)
-        value = row.number(entry.value.column)
-        if not value:
-            reason = f"column {entry.value.column}: no value above 0"
-            raise BadInput(reason, file=row.file, line=row.line)
-        error = row.number(entry.error_pct) if entry.error_pct else None
-        lower, upper, times = entry.tolerance.lower, entry.tolerance.upper, entry.tolerance.errors or 0.0
-        least = times * (error or 0.0) / 100
-        for check, metric, unit in targets:
-            yield Reference(
-                check=check,
-                metric=metric,
-                parameters=parameters,
-                value=value * factor,
-                lower=None if lower is None else max(min(lower, -least), -1.0),
-                upper=None if upper is None else max(upper, least),
-                unit=unit,
-                source=f"{entry.source} ({row.file.name}, line {row.line})",
-                line=self.document.line(*self.where),
-                error=None if error is None else error / 100,
-            )
-
-
-def convert(text: str, unit: str) -> float:
-    """Return the quantity *text* in *unit*; raises BadInput if it is of another dimension."""
-    if unit == "1":
-        raise BadInput("the metric is a plain count, which no table has")
-    dimension, factor = units.UNITS[unit]
-    return units.parse(text, dimension) / factor
-
 
 def _number(value: _Scalar | None, unit: str) -> float:
     """Return the *value* of an entry in *unit*; raises BadInput if it has another one."""
     if (unit == "1") != isinstance(value, (int, float)):
         wanted = "a plain number" if unit == "1" else f'a number with a unit, such as "11 {unit}"'
         raise BadInput(f"'{value}' is not {wanted}")
-    return convert(value, unit) if isinstance(value, str) else float(value or 0)
+    if not isinstance(value, str):
+        return float(value or 0)
+    dimension, factor = units.UNITS[unit]
+    return units.parse(value, dimension) / factor
 
 
 def _ambiguous(references: Iterable[Reference], facts: Facts) -> Iterator[tuple[int, str]]:
