@@ -22,7 +22,7 @@ from firsttouch.judge.verdict import EXPECTED, ORDER, PartFinding, Word, worst
 from firsttouch.records.cases import by_key
 from firsttouch.report import inputs
 from firsttouch.statistics import as_fraction
-from firsttouch.systems.definition import available, bare, load
+from firsttouch.systems.definition import Undescribed, available, load
 
 #: With more results than these, only hosts that are bad are shown in detail.
 MOST_RESULTS = 200_000
@@ -82,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the JSON document; return the verdicts' status."""
     if args.perflogs and args.drain:
         raise BadInput("--perflogs with --drain: a log may not name hosts as Slurm does")
-    system = bare(args.system) if args.perflogs and args.system not in available() else load(args.system)
+    is_unknown = args.perflogs and args.system not in available()
+    system = Undescribed(args.system) if is_unknown else load(args.system)
     fleet, gathered = inputs.judge(args.records, system, logs=args.perflogs)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity}
     brief = len(fleet.samples.counts) > MOST_RESULTS

@@ -28,7 +28,7 @@ from firsttouch.records import catalogue, drift, perflogs, samples_table, schema
 from firsttouch.records.drift import Configuration
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record, Unread
-from firsttouch.systems.definition import System
+from firsttouch.systems.definition import System, Undescribed
 from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class Judgement(NamedTuple):
     inputs: Gathered
 
 
-def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Judgement:
+def judge(records: Sequence[Path], system: System | Undescribed, *, logs: bool = False) -> Judgement:
     """Judge the hosts of *system* by its references and their fleet, from files, folders, stores, campaigns.
 
     Records of other systems are left out. A host passes only if all its records can be read, and if its campaigns
@@ -323,7 +323,9 @@ def judge(records: Sequence[Path], system: System, *, logs: bool = False) -> Jud
     return Judgement(judged(samples, system, missing=missing, configurations=gathered.configurations), gathered)
 
 
-def system_samples(paths: Sequence[Path], system: System, *, logs: bool = False) -> tuple[SamplesTable, Gathered]:
+def system_samples(
+    paths: Sequence[Path], system: System | Undescribed, *, logs: bool = False
+) -> tuple[SamplesTable, Gathered]:
     """Return the samples of *system* in *paths*, and print how many records are of other systems.
 
     Raises BadInput if *system* has none.

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -236,21 +235,6 @@ def load(name_or_path: str | Path) -> System:
 def from_file(file: Path) -> System:
     """Return the system that *file* describes; raises BadInput with the line of the first error."""
     return build(documents.parse_yaml(documents.read_text(file), file), path=file)
-
-
-def bare(name: str) -> System:
-    """Return a system that is known by name only: its hosts are judged by each other."""
-    unknown = {
-        "processor": "unknown",
-        "packages": 1,
-        "numa_nodes": 1,
-        "cores_per_numa_node": 1,
-        "threads_per_core": 1,
-    }
-    facts = {**unknown, "memory_per_numa_node": "1 B"}
-    partitions = [{"name": "default", "scheduler": "local"}]
-    stated = {"name": name, "description": name, "hostnames": [".*"], "facts": facts, "partitions": partitions}
-    return build(documents.parse_yaml(json.dumps(stated), Path(name)), path=None)
 
 
 def draft_local() -> System:
