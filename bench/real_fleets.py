@@ -3,7 +3,7 @@
 
 Method. No data set is shipped: each is given by its folder. Its measurements become records, and the records up to
 the end of each day with measurements are judged without references. The command line is run once for each data
-set: store append, report, and fleet history. The words of its report must equal the last day's.
+set: store append and report. The words of its report must equal the last day's.
 
 A faulty host is *found* if it fails on a day of its fault, *named* if it is suspect but never fails, and
 *missed* otherwise. Any other host that fails is *blamed*; `days` counts the pairs of such a host and a day.
@@ -407,7 +407,6 @@ def by_command_line(scenario: Scenario, system: str, last: Mapping[str, str]) ->
         for arguments in (
             ["store", "append", str(place / "store"), str(place / "records.jsonl")],
             ["report", str(place / "store"), "-o", str(place / "report"), "--json"],
-            ["fleet", "history", str(place / "store"), "--json"],
         ):
             with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
                 statuses.append(firsttouch(arguments))
@@ -416,7 +415,7 @@ def by_command_line(scenario: Scenario, system: str, last: Mapping[str, str]) ->
     words = {host["host"]: host["verdict"] for host in hosts}
     different = sorted(host for host, word in last.items() if words.get(host) != word)
     return (
-        f"store, report and history end with {', '.join(map(str, statuses))}; "
+        f"store and report end with {', '.join(map(str, statuses))}; "
         f"the report has {len(words)} hosts, other words for {len(different)}"
         + (f": {', '.join(different)}" if different else "")
     )

@@ -68,9 +68,8 @@ COMMANDS = {
     # Three records are there twice, valid and not: the worse one counts.
     "verdict of a host": (["validate", "--system", "local", "r.jsonl"], 1, 1),
     "verdicts": (["validate", "--system", "local", "r.jsonl"], 7, 1),
-    "history": (["fleet", "history", "r.jsonl"], 7, 0),
-    "history of a host": (["fleet", "history", "r.jsonl", "--host", f"n0{HOSTILE}"], 3, 0),
-    "no such host": (["fleet", "history", "r.jsonl", "--host", "n9"], 1, 2),
+    "verdict explained": (["validate", "--system", "local", "r.jsonl", "--explain", f"n0{HOSTILE}"], 3, 1),
+    "no such host": (["validate", "--system", "local", "r.jsonl", "--explain", "n9"], 1, 2),
     "another system": (["validate", "--system", "amd-opteron", "r.jsonl"], 1, 2),
 }
 

@@ -67,7 +67,7 @@ def test_a_store_keeps_records_of_the_future(fleet, run_cli, tmp_path):
 def test_only_records_of_the_future_are_refused_with_the_reason(fleet, run_cli, tmp_path):
     ahead = tmp_path / "ahead.jsonl"
     ahead.write_text("".join(line for line in fleet.open() if '"host": "only"' in line))
-    done = run_cli("fleet", "history", ahead)
+    done = run_cli("report", "--compare", ahead, fleet, "-o", tmp_path / "out")
     assert done.status == 2
     assert done.err.startswith("firsttouch: error: no record counts: only: records are dated ")
 

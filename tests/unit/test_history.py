@@ -155,23 +155,21 @@ class TestRecords:
         assert listed[1].hosts == ["n3"]
         assert listed[1].change == pytest.approx(-0.16, abs=0.02)
 
-    def test_the_command_lists_changes_and_offenders(self, updated, tmp_path, run_cli, monkeypatch):
+    def test_a_report_lists_changes_and_the_command_offenders(self, updated, tmp_path, run_cli, monkeypatch):
         store.append(tmp_path / "store", updated)
-        of_host = HostVerdict("n5", "s", (), 0, ("its job ended",))
-        for time, verdict in enumerate((of_host, HostVerdict("n5", "s", (), 0, ()), of_host)):
-            verdict_log.append(verdict, 1e9 + time, "c", tmp_path / "results" / "verdicts" / "log")
-        monkeypatch.setenv("FIRSTTOUCH_RESULTS", str(tmp_path / "results"))
-        done = run_cli("fleet", "history", tmp_path / "store", "--json")
+        done = run_cli("report", tmp_path / "store", "-o", tmp_path / "report")
         assert done.status == 0, done.err
-        document = json.loads(done.out)
-        assert [len(c["hosts"]) > 1 for c in document["changes"]] == [True, False]
-        done = run_cli("fleet", "history", tmp_path / "store", "--host", "n3", "--part", "bank 0")
         assert "of 12 hosts" in done.out
         assert "firmware.version" in done.out
-        wrong = run_cli("fleet", "history", tmp_path / "store", "--host", "n33")
-        assert (wrong.status, "did you mean 'n3'" in wrong.err) == (2, True)
-        wrong = run_cli("fleet", "history", tmp_path / "store", "--part", "clock")
-        assert (wrong.status, "memory of bank 0, bandwidth" in wrong.err) == (2, True)
+        suspect = HostVerdict("n5", "s", (), 0, ("its job ended",))
+        for time in range(verdict_log.FEWEST_OPEN):
+            verdict_log.append(suspect, 1e9 + time, "c", tmp_path / "results" / "verdicts" / "log")
+        monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "results"))
+        done = run_cli("fleet", "history", "--json")
+        assert done.status == 0, done.err
+        (offender,) = json.loads(done.out)["repeat_offenders"]
+        assert (offender["host"], offender["open_verdicts"]) == ("n5", verdict_log.FEWEST_OPEN)
+        assert f"open {verdict_log.FEWEST_OPEN} times" in run_cli("fleet", "history").out
 
     def test_older_records_are_left_out_and_old_files_are_not_read(self, tmp_path):
         now = datetime.datetime.now(datetime.UTC)

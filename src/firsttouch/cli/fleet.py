@@ -8,13 +8,13 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import asdict
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed, did_you_mean, first_of, one_line
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say, tabular
 from firsttouch.fleet import site_settings, tending
 from firsttouch.host.host_lists import fold, unfold
@@ -24,10 +24,9 @@ from firsttouch.units import day, iso
 if TYPE_CHECKING:
     from firsttouch.fleet.screening import Due
     from firsttouch.fleet.verdict_log import Offender
-    from firsttouch.judge.history import Change
 
-#: Rows of a table (--json has all), and parts in a message.
-_SHOWN, _NAMED = 40, 5
+#: Rows of a table (--json has all).
+_SHOWN = 40
 _TIMES = ("first", "last")
 EXAMPLES = """\
   firsttouch fleet status                                     (the hosts that are held, why, and what comes next)
@@ -35,16 +34,12 @@ EXAMPLES = """\
   firsttouch fleet hold n7 --reason 'new DIMM in slot A2'     (test a repaired host before it returns)
   firsttouch fleet hold 'n[1-4]' --system amd-opteron
   firsttouch fleet release n7
+  firsttouch fleet history                                    (the hosts that fail again and again)
   firsttouch fleet replaced n7 --system amd-opteron --records results/n7.jsonl --reason 'new board'"""
 _DUE = """\
   firsttouch fleet due --system amd-opteron --why               which hosts to validate next, and why
   firsttouch fleet due --system amd-opteron --hosts 'n[001-200]' --max-age 14d
   firsttouch campaign submit validate --system S --hosts "$(firsttouch fleet due --system S --count 40)\""""
-_HISTORY = """\
-  firsttouch fleet history shared/store                          all changes, and hosts that fail again and again
-  firsttouch fleet history shared/store --host n17 --part memory
-  firsttouch fleet history shared/store --json
-  firsttouch fleet history                                       only the hosts that fail again and again"""
 _EXCLUDE = """\
   sbatch --exclude=$(firsttouch fleet exclude) job.sh          (a job that avoids bad hosts)
   firsttouch fleet exclude --why                               (each host, the reason and its age)
@@ -85,11 +80,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--only", action="append", choices=get_args(site_settings.Why), help=only)
     table = "a table with the reason and the age of each host"
     parser.add_argument("--why", action="store_true", help=table)
-    summary = "list when parts of hosts changed, and which hosts fail again and again"
-    parser = add_action("history", summary, print_history, _HISTORY)
-    options.add(parser, "records", nargs="*")
-    parser.add_argument("--host", metavar="HOST", help="only changes of this host, and of the fleet with it")
-    parser.add_argument("--part", metavar="TEXT", help="only changes of parts with this text, such as memory")
+    add_action("history", "list the hosts that fail again and again, or stay undecided", print_history)
 
 
 def hold(args: argparse.Namespace) -> int:
@@ -327,66 +318,22 @@ def print_excluded(args: argparse.Namespace) -> int:
 
 
 def print_history(args: argparse.Namespace) -> int:
-    """Print the changes and the hosts that fail again, as tables or as the document."""
+    """Print the hosts that fail again and again, as a table or as the document."""
+    require_report()  # the log has verdicts of the judge
     from firsttouch.fleet import verdict_log  # noqa: PLC0415 - the light installation has its help
-    from firsttouch.judge.history import changes  # noqa: PLC0415
-    from firsttouch.judge.judging import judged  # noqa: PLC0415
-    from firsttouch.report import inputs  # noqa: PLC0415
-    from firsttouch.systems.definition import Undescribed  # noqa: PLC0415
 
-    listed: list[Change] = []
-    gathered = inputs.gather(args.records) if args.records else None
-    if gathered is not None:
-        samples = gathered.samples()
-        if not samples.hosts:
-            raise gathered.nothing()
-        if args.host and args.host not in samples.hosts:
-            raise BadInput(f"no record of host '{args.host}'{did_you_mean(args.host, samples.hosts)}")
-        fleets = [
-            judged(table, Undescribed(name), configurations=gathered.configurations)
-            for name, table in samples.by_system().items()
-        ]
-        parts = sorted({each.series.title for f in fleets for each in f.fleet.series})
-        if args.part and not any(args.part in title for title in parts):
-            raise BadInput(f"no record of a part with '{args.part}': there are {first_of(parts, _NAMED)}")
-        listed = [c for fleet in fleets for c in changes(fleet)]
-    elif args.part:
-        raise BadInput("--part chooses changes of records: give the records, or a store of them")
-    listed = [
-        c
-        for c in listed
-        if args.host in {None, *c.hosts} and any((args.part or "") in title for title in (c.part, *c.others))
-    ]
-    offenders = [o for o in verdict_log.repeat_offenders(verdict_log.read()) if args.host in {None, o.host}]
+    offenders = verdict_log.repeat_offenders(verdict_log.read())
+    rows = [(o.host, _how_often(o), day(int(o.last * 1000)), o.verdict, one_line(o.reason)) for o in offenders]
     if args.json:
-        repeat = [asdict(o) | {name: iso(int(getattr(o, name) * 1000)) for name in _TIMES} for o in offenders]
-        options.print_json({"changes": [c.to_dict() for c in listed], "repeat_offenders": repeat})
+        times = [{name: iso(int(getattr(o, name) * 1000)) for name in _TIMES} for o in offenders]
+        options.print_json({"repeat_offenders": [asdict(o) | t for o, t in zip(offenders, times, strict=True)]})
+    elif not rows:
+        print("no host failed again after it had passed, and none stays undecided")
     else:
-        print("\n\n".join(_history_texts(listed if gathered is not None else None, offenders)))
-    if gathered is not None:
-        gathered.print_unread()
+        print(tabular(rows[:_SHOWN], ("host", "how often", "last", "now", "reason")))
+        if len(rows) > _SHOWN:
+            print(f"and {len(rows) - _SHOWN} more (--json lists all)")
     return 0
-
-
-def _history_texts(listed: Sequence[Change] | None, offenders: Sequence[Offender]) -> Iterator[str]:
-    from firsttouch.judge.history import FEWEST_SESSIONS  # noqa: PLC0415 - see print_history
-    from firsttouch.report import forms  # noqa: PLC0415
-    from firsttouch.report.document import Table  # noqa: PLC0415
-    from firsttouch.report.fleet.history import change_table  # noqa: PLC0415
-
-    if listed:
-        yield forms.terminal(change_table(listed), _SHOWN)
-    elif listed is not None:
-        yield f"No change of any host: it takes {FEWEST_SESSIONS} sessions before it and after it."
-    rows = [(o.host, _how_often(o), day(int(o.last * 1000)), o.verdict, o.reason) for o in offenders]
-    if rows:
-        offending = Table("", ("host", "how often", "last", "now", "reason"), rows)
-        yield forms.terminal(offending, _SHOWN)
-    else:
-        yield "No host failed again after it had passed, and none stays undecided."
-    hidden = {"changes": len(listed or ()) - _SHOWN, "hosts": len(rows) - _SHOWN}
-    if texts := [f"{count} more {what}" for what, count in hidden.items() if count > 0]:
-        yield f"and {' and '.join(texts)}: --json has all"
 
 
 def _how_often(offender: Offender) -> str:

@@ -109,8 +109,8 @@ FILES = frozenset({"index.html", "hosts", *pages.PURPOSES} - {"records.parquet",
 MOST_DETAILED = 50
 #: The most lines of evidence per host in summary.json.
 _KEPT = 20
-#: Lines on a terminal.
-_SHORT = 20
+#: Hosts and changes on a terminal.
+_SHORT, _CHANGES = 20, 5
 #: Lines about the configuration of each system's hosts on a terminal.
 _DRIFTED = 5
 
@@ -123,6 +123,7 @@ class FleetSummary(Struct, frozen=True):
     ranks: Sequence[Ranks]
     guided: Sequence[Guideline] = ()
     configured: Sequence[configuration.Drifted | None] = ()
+    changes: Sequence[Change] = ()
 
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
@@ -135,6 +136,7 @@ class FleetSummary(Struct, frozen=True):
         drifted = [clean(line) for its in self.configured if its for line in its.lines()[:_DRIFTED]]
         drifted = [wrap_text(f"  {line}", 4) for line in drifted]
         parts += ["\n".join(["configuration:", *drifted])] if drifted else []
+        parts += [forms.terminal(history.change_table(self.changes), _CHANGES)] if self.changes else []
         lines = [wrap_text(clean(line), 2) for line in guidelines.lines(self.guided)]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
@@ -202,7 +204,8 @@ def build(
         }
         forms.write(out, shown.page(of_fleet, pages_of), shown.ticket(), document, files, indent=None)
         written.result()
-    return FleetSummary(document, worst, of_systems, guided, [system.drifted for system in systems])
+    changes = [change for listed in histories.values() for change in listed]
+    return FleetSummary(document, worst, of_systems, guided, [system.drifted for system in systems], changes)
 
 
 def _is_judged(findings: Findings) -> bool:
