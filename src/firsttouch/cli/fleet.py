@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
@@ -43,7 +43,7 @@ _DUE = """\
 _EXCLUDE = """\
   sbatch --exclude=$(firsttouch fleet exclude) job.sh          (a job that avoids bad hosts)
   firsttouch fleet exclude --why                               (each host, the reason and its age)
-  firsttouch fleet exclude --only fail --system amd-opteron"""
+  firsttouch fleet exclude --system amd-opteron"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -76,8 +76,6 @@ def register(subparsers: options.Subparsers) -> None:
     summary = "print the hosts that jobs should avoid, in the form for sbatch --exclude"
     parser = add_action("exclude", summary, print_excluded, _EXCLUDE)
     options.add(parser, "--system", help="only hosts of this system")
-    only = "only hosts that are listed for this reason; may be repeated"
-    parser.add_argument("--only", action="append", choices=get_args(site_settings.Why), help=only)
     table = "a table with the reason and the age of each host"
     parser.add_argument("--why", action="store_true", help=table)
     add_action("history", "list the hosts that fail again and again, or stay undecided", print_history)
@@ -299,9 +297,7 @@ def print_excluded(args: argparse.Namespace) -> int:
         raise BadInput(
             f"no verdict is logged in {verdict_log.log_folder()}: FIRSTTOUCH_OUT names the site's results"
         )
-    avoided = (
-        exclusion.exclusions(actions.Actions(), settings).select(args.system or "", args.only or ()).existing()
-    )
+    avoided = exclusion.exclusions(actions.Actions(), settings).select(args.system or "").existing()
     if args.json:
         options.print_json(avoided.to_dict())
     elif args.why:
