@@ -131,19 +131,9 @@ def reports(folder: Path) -> list[Path]:
     newest: dict[Path, tuple[float, Path]] = {}
     for file in sorted(folder.rglob("*.json")):
         if file.is_file() and is_report(file):
-            began = _start(file)
-            newest[file.parent] = max(newest.get(file.parent, (began, file)), (began, file))
+            written = file.stat().st_mtime
+            newest[file.parent] = max(newest.get(file.parent, (written, file)), (written, file))
     return [file for _, file in newest.values()]
-
-
-def _start(report: Path) -> float:
-    """Return the start of a session (seconds since 1970), from the report or else from its file's time."""
-    session = json.loads(report.read_text(encoding="utf-8"))["session_info"]
-    start = session.get("time_start_unix") if isinstance(session, dict) else None
-    try:
-        return float(start) if isinstance(start, (int, float)) else report.stat().st_mtime
-    except OverflowError:  # a number of hundreds of digits
-        return report.stat().st_mtime
 
 
 def folders(report: Path) -> list[Path]:
