@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from firsttouch import cli
-from firsttouch.campaign import campaigns, here, results, state
+from firsttouch.campaign import campaigns, here, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
 from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned_holders, last
@@ -381,7 +381,7 @@ class TestState:
         missing = {host for host, reasons in gathered.missing_of["amd-opteron"].items() if reasons}
         of_second = {host for host, steps in zip(("n2", "n3"), later, strict=True) if len(steps) < 2}
         assert missing == {*open_hosts, *of_second}
-        assert all(results.missing_results(gathered.campaigns[0])[host] for host in open_hosts)
+        assert all(state.missing_results(gathered.campaigns[0])[host] for host in open_hosts)
         # By itself, the campaign still lacks them.
         alone = inputs.gather([stored[0].folder])
         assert {host for host, reasons in alone.missing_of["amd-opteron"].items() if reasons} == {"n2", "n3"}
@@ -465,7 +465,7 @@ class TestCollect:
             for name, scenario, text in (("default", "1x64-default", defaults), ("other", "8x8-bound", others))
             for host, (digest, star) in enumerate(re.findall(r"(\w)(\*?)", text))
         ]
-        checked = results.agree([record for _, _, record in runs])
+        checked = state.agree([record for _, _, record in runs])
         differing = [
             (host, name) for (host, name, _), r in zip(runs, checked, strict=True) if "alignments" in r.reason
         ]

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.clocks import ManualClock
-from firsttouch.campaign import campaigns, results, rounds, state
+from firsttouch.campaign import campaigns, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, now
 from firsttouch.execution import slurm
@@ -65,7 +65,7 @@ def campaign(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
     monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path / "verdicts"))
     monkeypatch.setattr(running._Runner, "look", lambda runner: 0.0)
-    monkeypatch.setattr(rounds, "GONE", 30.0)
+    monkeypatch.setattr(running, "GONE", 30.0)
     # Heartbeats follow the clocks of the test: a file that got none for long only shows that this machine is busy.
     monkeypatch.setattr(running.Leases, "_age", lambda leases, file: 0.0)
     fields = {"system": "local", "dataset": "lambda", "aligners": (), "repetitions": 1}
@@ -207,7 +207,7 @@ def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
     """They measure again meanwhile: of these records it would learn that all is decided, and leave too early."""
     job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25})
     rounds_of, changed = dict.fromkeys(HOSTS, 0), threading.Condition()
-    end_round, decide, open_steps = rounds.Meeting.end_round, running._Runner.decide, running._Runner._open_steps
+    end_round, decide, open_steps = running.Meeting.end_round, running._Runner.decide, running._Runner._open_steps
 
     def note(host, number):
         with changed:
@@ -231,7 +231,7 @@ def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
                 )
         return open_steps(runner, *argv)
 
-    monkeypatch.setattr(rounds.Meeting, "end_round", noted_end)
+    monkeypatch.setattr(running.Meeting, "end_round", noted_end)
     monkeypatch.setattr(running._Runner, "decide", noted_decide)
     monkeypatch.setattr(running._Runner, "_open_steps", late)
     outcomes = job.run()
@@ -249,7 +249,7 @@ def died_in_its_second_round(campaign, monkeypatch):
     dead.leases.take("n5")
     with dead.progress:
         dead.go()
-    dead.journal.write(Entry(rounds.ROUND, "measured", now(), "n5", "77", "77", "0 0"))
+    dead.journal.write(Entry(running.ROUND, "measured", now(), "n5", "77", "77", "0 0"))
     dead.journal.write(Entry("bandwidth-1", "began", now(), "n5", "77", "77"))
     return job
 
@@ -258,7 +258,7 @@ SILENT = "it stopped answering during bandwidth-1"
 
 
 def missing_after(campaign):
-    return results.missing_results(state.state(campaign))["n5"]
+    return state.missing_results(state.state(campaign))["n5"]
 
 
 @pytest.mark.parametrize("sign", ["no heartbeat", "down"])
@@ -288,7 +288,7 @@ def test_a_host_that_died_in_a_round_is_suspect_until_it_is_measured_again(campa
     again = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, number="78")
     assert words(again.run()["n1"])["n5"] == "pass"
     assert missing_after(campaign) == []
-    assert campaign.host("n5").entries()[-1].step == rounds.ROUND
+    assert campaign.host("n5").entries()[-1].step == running.ROUND
 
 
 def test_a_job_stops_in_time(campaign, monkeypatch):

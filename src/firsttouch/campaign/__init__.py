@@ -10,5 +10,5 @@ that host writes: ``records.jsonl``, ``steps.jsonl`` (a line when a step begins 
 ``verdict``; ``claims/``, the leases of steps; and ``submissions/``, the submitted jobs.
 
 Public: :mod:`campaigns` (``plan``, ``create``, ``read``), :func:`run.run` on a host, :func:`submit.submit`,
-:func:`state.state`, and :func:`results.finished_records`.
+:func:`state.state`, and :func:`state.finished_records`.
 """

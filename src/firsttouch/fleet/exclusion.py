@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from firsttouch.campaign import campaigns
-from firsttouch.campaign.results import finished_records
-from firsttouch.campaign.state import state
+from firsttouch.campaign.state import finished_records, state
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
 from firsttouch.fleet import verdict_log
@@ -121,10 +120,9 @@ class Exclusions(Struct, frozen=True):
         """The hosts as Slurm writes them: ``n[3,7]``; "" for none."""
         return fold([excluded.host for excluded in self.hosts]) if self.hosts else ""
 
-    def select(self, system: str = "", why: Collection[Why] = ()) -> Exclusions:
-        """Return the hosts of a *system* ("": all), listed for one of the reasons *why* (none: for any)."""
-        hosts = (e for e in self.hosts if system in {"", e.system} and (not why or e.why in why))
-        return Exclusions(tuple(hosts))
+    def select(self, system: str) -> Exclusions:
+        """Return the hosts of a *system* ("": all)."""
+        return Exclusions(tuple(e for e in self.hosts if system in {"", e.system}))
 
     def existing(self) -> Exclusions:
         """Return the hosts that Slurm still has: sbatch refuses a list with a removed one."""

@@ -16,8 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from firsttouch.campaign.results import missing_results
-from firsttouch.campaign.state import State
+from firsttouch.campaign.state import State, missing_results
 from firsttouch.errors import SUSPECT, CannotHere
 from firsttouch.fleet import verdict_log
 from firsttouch.judge.constants import FEWEST_HOSTS, MOST_REPETITIONS

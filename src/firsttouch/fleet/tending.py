@@ -23,10 +23,10 @@ from msgspec.structs import asdict, replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
-from firsttouch.campaign import campaigns, results, submit
+from firsttouch.campaign import campaigns, submit
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import Journal
-from firsttouch.campaign.state import state
+from firsttouch.campaign.state import missing_results, state
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
 from firsttouch.fleet import drain, exclusion, screening, verdict_log
@@ -459,7 +459,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
     if not (measured := own.measured_at()):
         return "", "its job measured nothing", 0.0
     records = [record for before in earlier for record in _records(host, before)] + _own(host, own)
-    missing = {host: results.missing_results(state(campaign)).get(host, [])}
+    missing = {host: missing_results(state(campaign)).get(host, [])}
     verdict = _of(host, judge(records, system, missing=missing))
     if verdict.verdict not in _DECIDED and not missing[host]:
         others = [record for records in _others(host, campaign, source) for record in records]

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import full_disk_as_missing
-from firsttouch.campaign.results import finished_records
-from firsttouch.campaign.state import State, dumps, markdown_list, overview, state
+from firsttouch.campaign.state import State, dumps, finished_records, markdown_list, overview, state
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import one_line
 from firsttouch.execution.progress import say

@@ -33,8 +33,8 @@ from firsttouch.report.document import (
     how_to_read,
 )
 from firsttouch.report.figures.drawing import Bar, draw_bars
-from firsttouch.report.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
+from firsttouch.report.speedups import CONFIDENCE, SAME, Interval, gains
 from firsttouch.report.text import clean, count, list_names, plain, times
 from firsttouch.units import number, quantity
 

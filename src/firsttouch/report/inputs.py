@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.campaign import campaigns as model
-from firsttouch.campaign import results as campaign_results
-from firsttouch.campaign.state import State, state, without_superseded
+from firsttouch.campaign.state import State, finished_records, missing_results, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import short_name
@@ -76,13 +75,13 @@ class Gathered(Struct, frozen=True, dict=True):
         missing: dict[str, dict[str, list[str]]] = {}
         for seen in self.campaigns:
             system_samples = missing.setdefault(seen.campaign.system, {})
-            for host, lost in campaign_results.missing_results(seen).items():
+            for host, lost in missing_results(seen).items():
                 system_samples.setdefault(host, []).extend(lost)
         return missing
 
     @cached_property
     def _measured(self) -> list[Record]:
-        return [*self.logged, *(r for seen in self.campaigns for r in campaign_results.finished_records(seen))]
+        return [*self.logged, *(r for seen in self.campaigns for r in finished_records(seen))]
 
     @cached_property
     def _parsed(self) -> Sources:
