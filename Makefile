@@ -87,7 +87,7 @@ blocked-reads: dev ## reads in blocks, which programs of the 2018 study need: ma
 paper: dev ## the papers' tables and figures from studies/published, and contradictions with their text (OUT=reports/out/paper)
 	@PYTHONPATH=studies $(BIN)/python -m paper -o $(or $(OUT),reports/out/paper)
 
-docs: dev ## the manual: reports/out/docs/index.html, which opens from disk, manual pages in reports/out/man, and docs/*.svg
+docs: dev ## the manual: reports/out/docs/index.html, which opens from disk, manual pages in reports/out/man, docs/*.svg and reports/*.html
 	@PYTHONPATH=bench:studies $(BIN)/python docs/extensions/picture.py
 	@$(BIN)/python -m sphinx -qEW --keep-going -d .cache/docs -b html docs reports/out/docs
 	@$(BIN)/python -m sphinx -qW --keep-going -d .cache/docs -b man docs reports/out/man

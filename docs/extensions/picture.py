@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the pictures of README.md and the manual: ``make docs`` writes docs/*.svg.
+"""Makes the pictures of README.md and the manual, and the example pages of reports/, for ``make docs``.
 
-Each has the style sheet of reports, whose colours follow the reader's choice of light or dark. The report and the
-verdicts are those of the simulated hosts of the tutorial "Eight new hosts": the picture of the report is a part of
-its page, that of the terminal is what commands print.
+Each picture has the style sheet of reports, whose colours follow the reader's choice of light or dark. The report
+and the verdicts are those of the simulated hosts of the tutorial "Eight new hosts": the picture of the report is a
+part of its page, that of the terminal is what commands print.
+
+The pages are those of the same eight hosts, and of one simulated host with all aspects. They say so, and do not
+name the files that a report has next to its page.
 """
 
 from __future__ import annotations
@@ -17,23 +20,25 @@ import shlex
 import tempfile
 import textwrap
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
 import replay
 import simulated
+import simulated_host
 from markupsafe import escape
 
 from firsttouch import cli
 from firsttouch.advice.auto import BUDGET
-from firsttouch.judge.judging import judged
+from firsttouch.judge.judging import judge, judged
 from firsttouch.records import samples_table, schema
-from firsttouch.report import forms
+from firsttouch.report import forms, pages
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.systems import definition
 
 DOCS = Path(__file__).resolve().parents[1]
+REPORTS = DOCS.parent / "reports"
 #: The published hosts and aligners, as their publications name them; the height of a row, the width of a factor of
 #: 1, and where the scenarios stand (px).
 _HOSTS = {
@@ -76,13 +81,42 @@ def speedups() -> str:
     return _picture(_SCENARIOS + 140, height, drawing, "\n".join(_SCHEMES.findall(forms.style())))
 
 
-def report() -> str:
-    """Return the page of eight hosts: its title, its card, the bad hosts, and the map of hosts and metrics."""
+def fleet_page() -> str:
+    """Return the page of the eight hosts."""
     with _example() as folder:
         findings = judged(samples_table.of_records(_records()), definition.load("rome"))
-        time = datetime.datetime.fromisoformat(f"{simulated.BEFORE[-1]}T18:00:00+00:00")
-        fleet_pages.build([findings], folder, generated=time)
-        page = (folder / "index.html").read_text(encoding="utf-8")
+        title = "Example with simulated values: eight hosts"
+        fleet_pages.build([findings], folder, title=title, generated=_time(simulated.BEFORE[-1]))
+        return _page(folder)
+
+
+def host_page() -> str:
+    """Return the page of one host."""
+    records, topology = simulated_host.records()
+    with tempfile.TemporaryDirectory() as name:
+        pages.build(
+            records,
+            Path(name),
+            topology_xml=topology,
+            alone=judge(records, definition.Undescribed(simulated_host.SYSTEM)),
+            title="Example with simulated values: one host",
+            generated=_time(simulated_host.DAY),
+        )
+        return _page(Path(name))
+
+
+def _time(day: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(f"{day}T18:00:00+00:00")
+
+
+def _page(folder: Path) -> str:
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    return re.sub(r'<p class="small">In the same folder: .*</p>', "<p>All values are simulated.</p>", page)
+
+
+def report() -> str:
+    """Return the page of eight hosts: its title, its card, the bad hosts, and the map of hosts and metrics."""
+    page = fleet_page()
     body = ET.fromstring(page[page.index("<body>") : page.index("<script>")] + "</body>")  # noqa: S314 - ours
     header, main = body.find("header"), body.find("main")
     card, system = main.findall("section")[:2]
@@ -156,8 +190,15 @@ def _picture(width: str | int, height: str | int, drawing: str, style: str) -> s
     )
 
 
-PICTURES: dict[str, Callable[[], str]] = {"speedups": speedups, "report": report, "terminal": terminal}
+#: File -> the function that returns its content.
+FILES: Mapping[Path, Callable[[], str]] = {
+    DOCS / "speedups.svg": speedups,
+    DOCS / "report.svg": report,
+    DOCS / "terminal.svg": terminal,
+    REPORTS / "example-fleet.html": fleet_page,
+    REPORTS / "example-host.html": host_page,
+}
 
 if __name__ == "__main__":
-    for name, draw in PICTURES.items():
-        (DOCS / f"{name}.svg").write_text(draw(), encoding="utf-8")
+    for file, content in FILES.items():
+        file.write_text(content(), encoding="utf-8")

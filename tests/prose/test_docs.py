@@ -73,21 +73,26 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert missing == [f for f in missing if f.endswith(".sif")]
 
 
-def test_the_pictures_are_what_the_program_draws_and_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_and_example_pages_are_what_the_program_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DOCS / "extensions")
     import picture  # noqa: PLC0415 - a program of the manual, not of a package
 
     readme = documented.README.read_text(encoding="utf-8")
     shown = re.findall(r"^!\[.+\]\(docs/(\w+)\.svg\)$", readme, re.MULTILINE)
-    assert sorted(shown) == sorted(picture.PICTURES)
-    drawn = {name: draw() for name, draw in picture.PICTURES.items()}
-    stale = [name for name, svg in drawn.items() if (DOCS / f"{name}.svg").read_text(encoding="utf-8") != svg]
-    assert stale == [], "docs/*.svg are out of date: make docs"
+    assert sorted(shown) == sorted(file.stem for file in picture.FILES if file.suffix == ".svg")
+    contents = {file: content() for file, content in picture.FILES.items()}
+    stale = [file.name for file, text in contents.items() if file.read_text(encoding="utf-8") != text]
+    assert stale == [], "these files are out of date: make docs"
+    drawn = {file.stem: text for file, text in contents.items()}
     for cell in replay.read(replay.TIMES):
         gain = cell.default.seconds / replay.replay(cell, 0, BUDGET).row.seconds
         assert f">{gain:.2f}x<" in drawn["speedups"]
     assert "Verdict of the fleet: fail" in drawn["report"]
     assert "memory channel missing" in drawn["terminal"]
+    for name in ("example-fleet", "example-host"):
+        assert "<h1>Example with simulated values: " in drawn[name]
+        assert len(drawn[name]) < 500_000
+        assert "In the same folder" not in drawn[name]
 
 
 def test_every_figure_of_the_manual_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
