@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
+from factories import memory_records
 from factories.host_records import Machine, built_report, invalid
 from firsttouch.execution import progress
 from firsttouch.judge.judging import judge
@@ -112,8 +113,11 @@ def test_the_gains_of_scenarios_are_bars_against_the_default_run(tmp_path: Path)
 
 @pytest.mark.parametrize("columns", [80, 200])
 def test_a_terminal_gets_a_line_for_each_result_and_problem(tmp_path, monkeypatch, columns):
-    """With four other lines of characterize, a busy host without five programs has at most 25."""
-    records = [replace(r, samples=(1.0, 2.0, 3.0)) for r in Machine(8, 8).everything()]
+    """With four other lines of characterize, a busy host of many results without five programs has at most 25."""
+    loaded = memory_records.Host(Machine().host, at_once=True).loaded()
+    listed = [*Machine(8, 8).everything(), *Machine(8, 8).scaling(dataset="gcat"), *loaded]
+    names = {"system": listed[0].system, "partition": "all"}
+    records = [replace(r, samples=(1.0, 2.0, 3.0), **names) for r in listed]
     problems = [Problem(f"check{i}", "failed", "there is no such program " * 5, f"check{i}") for i in range(5)]
     verdicts = judge(records, Undescribed(records[0].system))
     summary, _, _ = built_report(tmp_path, records, problems=problems, alone=verdicts)
@@ -124,10 +128,13 @@ def test_a_terminal_gets_a_line_for_each_result_and_problem(tmp_path, monkeypatc
     assert len(lines) <= 25 - 4
     labels = tuple(result.label for result in summary.hosts[0][1] if not result.is_detail)
     starts = [line.removesuffix(" ...") for line in lines if line.startswith(labels)]
-    assert len(starts) == len(labels) > 4
-    # The bandwidth on the card is among the results, with the lines that copies read.
+    (more,) = [line for line in lines if line.endswith("more results on the page")] or ["and 0 more"]
+    assert len(starts) + int(more.split()[1]) == len(labels) > 4
     assert all(start in in_file for start in starts)
-    assert sum(quantity(verdicts[0].expected[0].reaches, "GB/s") in start for start in starts) == 1
+    # In a file, the bandwidth on the card is among the results, with the lines that copies read.
+    rows = [line for line in in_file.split("\n") if line.startswith(labels)]
+    assert len(rows) == len(labels)
+    assert sum(quantity(verdicts[0].expected[0].reaches, "GB/s") in row for row in rows) == 1
 
 
 def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_names(tmp_path: Path) -> None:

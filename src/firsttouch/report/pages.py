@@ -135,8 +135,7 @@ def build(
     }
     forms.write(out, _page(report), _ticket(report), document, files)
     write_table(records, out / "records.parquet")
-    guided = guidelines.lines(report.guidelines)
-    return Summary(lines, report.problems, counts["invalid"], document, _cards(report), guided)
+    return Summary(lines, report.problems, counts["invalid"], document, _cards(report))
 
 
 # ----------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from firsttouch.documents import attributes
-from firsttouch.execution.progress import wrap_text
+from firsttouch.execution import progress
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
 from firsttouch.report.document import Card, Cell, Entry, Figure, Fold, Listing, Paragraph, Span, Table, spans
@@ -20,8 +20,9 @@ from firsttouch.report.text import clean
 from firsttouch.units import percent, quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
-#: The width of a terminal's first column, the problems that it shows, and the lines of a sentence of the card.
-_LABEL, _NAMED, _LINES = 28, 3, 4
+#: On a terminal: the width of the first column, the lines of one host and of a sentence, and the problems. With
+#: the four other lines of characterize, there are at most 25.
+_LABEL, _MOST, _LINES, _NAMED = 28, 21, 3, 2
 
 
 def card_key(view: HostView) -> str:
@@ -92,41 +93,46 @@ def figure(view: HostView, chart: Chart) -> Figure:
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a report: the results and the card of each host, the problems, and the invalid records.
-
-    *guided* has a line for each guideline, which the cards have if there is only one.
-    """
+    """The summary of a report: the results and the card of each host, the problems, and the invalid records."""
 
     hosts: tuple[tuple[HostView, tuple[Result, ...]], ...]
     problems: tuple[Problem, ...]
     invalid: int
     document: dict[str, Any]
     cards: Sequence[Card] = ()
-    guided: Sequence[str] = ()
 
     def table(self) -> str:
-        """Return the lines for a terminal: one per result, whose details are on the page, and what is missing."""
-        parts, warnings = [], []
+        """Return the lines for a terminal: the card, a line per result if there is room, and what is missing."""
+
+        def wrapped(text: str, indent: int = 2, lines: int = _LINES) -> str:
+            return progress.wrap_text(clean(text), indent, lines)
+
         cards = {card.key: card for card in self.cards}
+        # Failed checks and invalid records are counted.
+        warnings = [f"warning: {text}" for card in self.cards for text in card.warnings[:1]]
+        problems = [wrapped(f"- {p.check or p.name}: {p.reason}", 0, 1) for p in self.problems[:_NAMED]]
+        ending = "\n".join([not_measured(self.problems, self.invalid), *problems, *map(wrapped, warnings)])
+        parts = []
         for view, results in self.hosts:
             card = cards.get(card_key(view))
-            heading = card.heading if card else view.host
-            lines = [clean(f"{heading} (system {view.system}, partition {view.partition})")]
+            place = f"(system {view.system}, partition {view.partition})"
+            lines = [wrapped(f"{card.heading if card else view.host} {place}", 0, 1)]
             for name, text in card.lines.items() if card else ():
-                lines.append(wrap_text(clean(f"{name}: {''.join(spans(text))}"), 2, _LINES))
-            for result in results:
-                if not result.is_detail:
-                    record = result.record
-                    spread_of = f", spread {percent(record.spread)}" if record and record.repetitions > 1 else ""
-                    stated = filter(None, (f"{result.value}{spread_of}", result.compared))
-                    lines.append(wrap_text(clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}"), 0, 1))
-            parts.append("\n".join(lines))
-            warnings += [wrap_text(clean(f"warning: {text}"), 2) for text in (card.warnings if card else ())]
-        if len(self.guided) > 1:
-            parts.append("\n".join(wrap_text(clean(text), 2) for text in self.guided))
-        problems = [wrap_text(clean(f"- {p.check or p.name}: {p.reason}"), 0, 1) for p in self.problems[:_NAMED]]
-        parts.append("\n".join([not_measured(self.problems, self.invalid), *problems, *warnings]))
-        return "\n\n".join(parts)
+                lines += wrapped(f"{name}: {''.join(spans(text))}").split("\n")
+            listed = [wrapped(_line(result), 0, 1) for result in results if not result.is_detail]
+            room = _MOST - ending.count("\n") - 2 - len(lines) if progress.columns() else len(listed)
+            if (hidden := len(listed) - room) > 0:
+                listed[room - 1 :] = [f"and {hidden + 1} more results on the page"]
+            parts.append("\n".join([*lines, *listed]))
+        return "\n\n".join([*parts, ending])
+
+
+def _line(result: Result) -> str:
+    """Return a result as a line."""
+    record = result.record
+    spread_of = f", spread {percent(record.spread)}" if record and record.repetitions > 1 else ""
+    stated = filter(None, (f"{result.value}{spread_of}", result.compared))
+    return clean(f"{result.label:<{_LABEL}}  {'; '.join(stated)}")
 
 
 def not_measured(problems: Iterable[Problem], invalid: int) -> str:
