@@ -24,7 +24,7 @@ import pytest
 from factories import topologies
 from factories.processes import Completed, run_captured, write_program
 from firsttouch import cli
-from firsttouch.benchmarks import health, kernel_settings, probe
+from firsttouch.benchmarks import kernel_settings, probe, recording
 from firsttouch.campaign import here
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Journal
@@ -215,7 +215,7 @@ class Cluster:
             patch.setattr(kernel_settings, "_frequency", lambda _root: self._property("frequency_share", 1.0))
             patch.setattr(configuration, "read", self._configuration)
             patch.setattr(memory_modules, "_dmidecode", self._dmidecode)
-            patch.setattr(health, "health_counters", self)
+            patch.setattr(recording, "health_counters", self)
             # Each host of a job and each later command compute the same from the same records, and good hosts of
             # several fleets have the same ones: once is enough here.
             patch.setattr(schema, "from_dict", self._from_dict)
@@ -256,7 +256,7 @@ class Cluster:
             raise RunFailed("dmidecode reads no memory device: /dev/mem: Permission denied")
         return self._host.dmidecode()
 
-    # The functions of health_counters that health.py calls.
+    # The functions of health_counters that recording.py calls.
     Counter = health_counters.Counter
     difference = staticmethod(health_counters.difference)
 

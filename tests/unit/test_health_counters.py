@@ -4,8 +4,7 @@
 import pytest
 
 from factories.stored_roots import configured_root, stored_root
-from firsttouch.benchmarks import health
-from firsttouch.benchmarks.recording import watching_health
+from firsttouch.benchmarks.recording import Watch, watching_health
 from firsttouch.execution.progress import say
 from firsttouch.host import health_counters
 from firsttouch.host.health_counters import Counter
@@ -41,7 +40,7 @@ def set_to(root, name, text):
 
 
 def test_what_happened_between_two_readings(root):
-    watch = health.Watch(root)
+    watch = Watch(root)
     set_to(root, MC + "dimm1/dimm_ce_count", 12)
     set_to(root, MC + "dimm0/dimm_ue_count", 1)
     set_to(root, MC + "ce_noinfo_count", 3)
@@ -96,7 +95,7 @@ def test_older_edac_drivers(tmp_path):
 
 
 def test_a_measurement_has_the_health_of_its_host(root, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(health.Watch.__init__, "__defaults__", (root,))
+    monkeypatch.setattr(Watch.__init__, "__defaults__", (root,))
     file = tmp_path / "records.jsonl"
     with watching_health(file, say=say):
         set_to(root, MC + "dimm1/dimm_ce_count", 1)
@@ -110,5 +109,5 @@ def test_a_measurement_has_the_health_of_its_host(root, tmp_path, monkeypatch, c
 
 
 def test_a_host_that_shows_nothing_has_no_record(tmp_path):
-    watch = health.Watch(tmp_path)
+    watch = Watch(tmp_path)
     assert (watch.records(), watch.event_lines()) == ([], [])

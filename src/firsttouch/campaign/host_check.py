@@ -19,10 +19,9 @@ from msgspec import Struct
 
 from firsttouch.benchmarks import cores, correctness, drawn_order, kernel_settings, measure, programs
 from firsttouch.benchmarks.drawn_order import shuffle
-from firsttouch.benchmarks.health import Watch
 from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
-from firsttouch.benchmarks.recording import hold_and_record
+from firsttouch.benchmarks.recording import Watch, hold_and_record
 from firsttouch.campaign.timekeeper import CheckState
 from firsttouch.errors import FirstTouchError
 from firsttouch.host.topology import Topology, load
