@@ -109,7 +109,7 @@ def test_a_program_under_the_policies(run_here, tmp_path, scratch, monkeypatch):
     done = run_here("advise", "--repetitions=2", "--json", "--", sys.executable, "-c", program)
     assert done.returncode == 0, done
     document = json.loads(done.stdout)
-    assert {p["policy"] for p in document["policies"]} == {"original", "localalloc", "interleave"}
+    assert {"original"} <= {p["policy"] for p in document["policies"]} <= {"original", "localalloc", "interleave"}
     valid = [p for p in document["policies"] if p["status"] == "valid"]
     assert document["runs"] == len(runs.read_text().splitlines())
     # The first run reads the program from the disk, so its time is not among the samples.

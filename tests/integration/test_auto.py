@@ -96,7 +96,7 @@ def test_trials_are_made_once_and_within_the_budget(inputs, few, run_here, tmp_p
     words[8], words[10:] = r"@RG\tID:c\tSM:d", ["-", "-p"]
     again = chosen(*words)
     assert (again.scenario, again.reason) == (first.scenario, f"as advised on {stored['time'][:10]}")
-    saved.save(replace(next(saved.entries(print)).key), "99x-bound", None, {})
+    saved.save(replace(next(saved.entries(print)).key), "99x-bound", None, {}, str)
     messages = []
     usual = chosen(*words, messages=messages)
     assert messages[0].startswith(f"the advice of {stored['time'][:10]} for bwa-mem does not fit this host now: ")
@@ -141,7 +141,7 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_p
         assert choice.reason.startswith(f"your command as it is: {reason}"), choice
     # A command that cannot be divided has the advice of any program.
     key = saved.program_key(load(), list(map(str, words)), len(os.sched_getaffinity(0)))
-    saved.save(key, "1x-interleave", None, {})
+    saved.save(key, "1x-interleave", None, {}, str)
     choice = chosen(*words)
     assert choice.scenario.name == f"1x{len(os.sched_getaffinity(0))}-interleave"
     assert choice.reason.startswith("as advised on ")
@@ -181,9 +181,9 @@ def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp
     words = [str(word) for word in ("bwa", "mem", "-t", 2, "-K", 200_000, prefix, *files)]
     bases = 0.45 * sum(file.stat().st_size for file in files)
     key = saved.command_key(load(), parse(words), min(2, len(os.sched_getaffinity(0))))
-    saved.save(key, "1x-local", None, {"bases": round(bases / 5)})
+    saved.save(key, "1x-local", None, {"bases": round(bases / 5)}, str)
     assert chosen(*words).scenario.name == f"1x{len(os.sched_getaffinity(0))}-local"
-    saved.save(key, "1x-local", None, {"bases": round(bases / 50)})
+    saved.save(key, "1x-local", None, {"bases": round(bases / 50)}, str)
     messages = []
     choice = chosen(*words, messages=messages, budget=0)
     assert choice.scenario.name == f"1x{len(os.sched_getaffinity(0))}-default"
@@ -194,7 +194,7 @@ def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp
     )
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two PUs are necessary")
-    saved.save(key, "2x-bound", None, {"bases": round(bases)})
+    saved.save(key, "2x-bound", None, {"bases": round(bases)}, str)
     assert chosen(*words).scenario.name == f"2x{len(os.sched_getaffinity(0)) // 2}-bound"
     words[5] = str(round(bases))
     choice = chosen(*words)

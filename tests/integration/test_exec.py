@@ -323,11 +323,11 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     assert "sleep runs as it is: there is no advice for it on this host" in done.stderr
     assert f"to get one: firsttouch advise -- sleep 0.3\nfirsttouch: 1x{PUS}-default: " in done.stderr
     key = saved.program_key(load(), ["sleep", "0.3"], len(os.sched_getaffinity(0)))
-    saved.save(key, "1x-interleave", None, {})
+    saved.save(key, "1x-interleave", None, {}, str)
     done = shell("$ft -- sleep 0.3")
     assert f" under 1x{PUS}-interleave, as advised on 20" in done.stderr
     assert f"\nfirsttouch: 1x{PUS}-interleave: " in done.stderr
-    saved.save(key, "1x9999-interleave", None, {})
+    saved.save(key, "1x9999-interleave", None, {}, str)
     done = shell("$ft -- sleep 0.3")
     assert (done.returncode, "does not fit this host now: " in done.stderr) == (0, True)
     assert f"\nfirsttouch: 1x{PUS}-default: " in done.stderr

@@ -59,16 +59,16 @@ def test_an_advice_is_found_for_its_case_only(key, folder, monkeypatch):
     messages = []
     assert saved.lookup(key, messages.append) is None
     assert list(saved.entries(messages.append)) == []
-    file = saved.save(key, "1x-interleave", GAIN, {"any": "thing"})
+    file = saved.save(key, "1x-interleave", GAIN, {"any": "thing"}, str)
     assert file == folder / f"{key.id}.json"
-    saved.save(key, "1x-local", GAIN, {"any": "thing"})
+    saved.save(key, "1x-local", GAIN, {"any": "thing"}, str)
     again = saved.lookup(key, messages.append)
     assert (again.key, again.scenario, again.gain, again.details) == (key, "1x-local", GAIN, {"any": "thing"})
     for other in ({"threads": 32}, {"words": ()}, {"index": "x"}, {"version": "2"}, {"mates": 2}, {"host": "x"}):
         assert saved.lookup(replace(key, **other), messages.append) is None
     assert list(saved.entries(messages.append)) == [again]
     monkeypatch.setattr(saved.zlib, "crc32", lambda _: 1)  # two cases may have one checksum
-    saved.save(key, "1x-local", GAIN, {})
+    saved.save(key, "1x-local", GAIN, {}, str)
     assert saved.lookup(replace(key, threads=32), messages.append) is None
     assert messages == []
 
@@ -87,7 +87,7 @@ def test_an_advice_is_found_for_its_case_only(key, folder, monkeypatch):
     ],
 )
 def test_a_file_that_is_no_advice_is_reported_and_ignored(key, change, reason):
-    file = saved.save(key, "1x-interleave", None, {})
+    file = saved.save(key, "1x-interleave", None, {}, str)
     file.write_text(change(file.read_text()))
     messages = []
     assert saved.lookup(key, messages.append) is None
@@ -100,7 +100,7 @@ def test_advice_is_listed_and_deleted(run_cli, opteron):
     here = saved.program_key(load(), ["sorter", "-n"], 2)
     away = saved.program_key(opteron, ["other"], 64)
     for key in (here, away):
-        saved.save(key, "1x-interleave", GAIN, {})
+        saved.save(key, "1x-interleave", GAIN, {}, str)
     status, out, _ = run_cli("advise", "--list")
     lines = {line.split()[0]: line for line in out.splitlines()[2:] if not line.startswith(" ")}
     assert (status, set(lines)) == (0, {here.id, away.id})
@@ -115,7 +115,7 @@ def test_advice_is_listed_and_deleted(run_cli, opteron):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_advice_of_another_user_is_followed_only_if_the_folder_is_that_users(key, folder):
-    file = saved.save(key, "1x-interleave", GAIN, {})
+    file = saved.save(key, "1x-interleave", GAIN, {}, str)
     os.chown(file, 65534, 65534)
     messages = []
     assert saved.lookup(key, messages.append) is None
@@ -130,7 +130,7 @@ def test_advice_of_another_user_is_followed_only_if_the_folder_is_that_users(key
 def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     hostile = "a\x1b]0;t\a\nforged"
     other = replace(key, host=hostile, program=hostile, index=hostile, words=(hostile,))
-    file = saved.save(other, hostile, GAIN, {})
+    file = saved.save(other, hostile, GAIN, {}, str)
     file.write_text(file.read_text().replace('"time": "2', f'"time": {json.dumps(hostile)[:-1]}'))
     out = run_cli("advise", "--list").out
     assert r"\x1b" in out
@@ -149,5 +149,5 @@ def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     ],
 )
 def test_advice_of_a_small_test_is_not_for_a_full_run(key, bases, now, reason):
-    saved.save(key, "1x-interleave", GAIN, {} if bases is None else {"bases": bases})
+    saved.save(key, "1x-interleave", GAIN, {} if bases is None else {"bases": bases}, str)
     assert saved.lookup(key, print).outgrown(now) == reason

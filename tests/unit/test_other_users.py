@@ -45,7 +45,7 @@ def shell(folder, command, *words):
 def write_advice(monkeypatch, folder):
     """Write saved advice."""
     monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(folder))
-    return saved.save(saved.Key("host", "program", 1), "1x-default", None, {})
+    return saved.save(saved.Key("host", "program", 1), "1x-default", None, {}, str)
 
 
 def write_verdict(_, folder):

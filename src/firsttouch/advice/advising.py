@@ -31,7 +31,7 @@ from firsttouch.host.topology import load
 from firsttouch.records.schema import BUSY
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.memory_options import combinations, select_for_aligner, select_options
-from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
+from firsttouch.scenarios.placement import Plan, distinct, plan, with_threads
 
 Say = Callable[[str], None]
 Document = dict[str, Any]
@@ -115,7 +115,7 @@ def advise_aligner(
             total = max(s.instances * s.threads for s in planned.scenarios)
             key = saved.aligner_key(load(), aligner, asked.index, threads=total, mates=work.reads.mates)
             gain = document["gain"] if document["clear"] else None
-            saved.keep(key, document["recommended"], gain, document, say)
+            saved.save(key, document["recommended"], gain, document, say)
     return document
 
 
@@ -151,8 +151,7 @@ def advise_program(
     planned, expected, _ = _offered(choices, None, 0, sets)
     threads = max(s.threads for s in planned.scenarios if s.instances == 1)
     numbers = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == threads]
-    listed = [planned.scenarios[i] for i in numbers]
-    scenarios = distinct(listed)
+    scenarios = distinct([planned.scenarios[i] for i in numbers])
     numbers = [i for i in numbers if planned.scenarios[i] in scenarios]
     usual = default(scenarios)
     part = Prior(expected.mean[numbers], expected.covariance[numbers][:, numbers])
@@ -162,7 +161,6 @@ def advise_program(
         result = compare(words, scenarios, part, usual=usual, rounds=rounds, timeout=timeout, say=say)
         spent = time.monotonic() - began
     rows = [_row(result, i, usual) for i in range(len(scenarios))]
-    like_default = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
     best = result.best
     document = {
         "program": program,
@@ -172,7 +170,7 @@ def advise_program(
         "interval": 0.9,
         "runs": result.runs,
         "spent_s": spent,
-        "policies": [row for row in rows if not row["memory_options"]] + like_default,
+        "policies": [row for row in rows if not row["memory_options"]],
         "scenarios": [row for row in rows if row["memory_options"] and (row["samples"] or row["reason"])],
         "memory_options": advice_text.option_rows(
             result.belief,
@@ -185,7 +183,7 @@ def advise_program(
     }
     if result.compared:
         key = saved.program_key(load(), program, threads)
-        saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
+        saved.save(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
     else:
         say(f"{program[0]}: only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")
     return document
@@ -194,32 +192,16 @@ def advise_program(
 def _row(result: ProgramComparison, number: int, usual: int) -> Document:
     """Return the JSON object of a scenario of a program."""
     own = result.costs[number]
-    memory = result.memory.get(number)
-    return _not_tried(result.scenarios[number], result.dropped.get(number, "")) | {
-        "samples": list(own),
-        "seconds": statistics.median(own) if own else None,
-        "gain": interval(*result.belief.ratio(usual, number)) if own and result.costs[usual] else None,
-        "memory": memory and memory.to_dict(),
-        "status": "invalid" if number in result.dropped else "valid" if own else "not tried",
-    }
-
-
-def _alike(scenario: Scenario, usual: Scenario) -> Document:
-    """Return the JSON object of a scenario that was not tried because it equals the default run."""
-    reason = f"like {usual.policy}: all memory is on one NUMA node"
-    return _not_tried(scenario, reason) | {"memory_options": []}
-
-
-def _not_tried(scenario: Scenario, reason: str) -> Document:
+    scenario, memory = result.scenarios[number], result.memory.get(number)
     return {
         "name": scenario.name,
         "policy": scenario.policy,
         "memory_options": list(scenario.options),
         "numactl": list(scenario.placements[0].numactl),
-        "samples": [],
-        "seconds": None,
-        "gain": None,
-        "memory": None,
-        "status": "not tried",
-        "reason": reason,
+        "samples": list(own),
+        "seconds": statistics.median(own) if own else None,
+        "gain": interval(*result.belief.ratio(usual, number)) if own and result.costs[usual] else None,
+        "memory": memory and memory.to_dict(),
+        "status": "invalid" if number in result.dropped else "valid" if own else "not tried",
+        "reason": result.dropped.get(number, ""),
     }

@@ -217,7 +217,7 @@ class Auto(Struct, frozen=True, dict=True):
         document = {**advice_text.header(), **words, "head": part, **document}
         if advice.belief is not None and advice.compared:
             gain = document["gain"] if document["clear"] else None
-            saved.keep(key, document["recommended"], gain, document, self.say)
+            saved.save(key, document["recommended"], gain, document, self.say)
         return document
 
     def _first_reads(self, folder: Path) -> tuple[list[Path], float]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 import firsttouch
 from firsttouch import documents, paths
@@ -191,21 +191,18 @@ class Saved(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "document": DOCUMENT,
-            "schema": SCHEMA,
-            "firsttouch": firsttouch.__version__,
-            "id": self.key.id,
-            "time": self.time,
-            "key": asdict(self.key),
-            "scenario": self.scenario,
-            "gain": self.gain,
-            "details": self.details,
-        }
+        about = {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, "id": self.key.id}
+        return {**about, **msgspec.to_builtins(self)}
 
 
-def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any]) -> Path:
-    """Store advice and return its file; raises BadInput if it cannot be written."""
+def save(
+    key: Key,
+    scenario: str,
+    gain: dict[str, float] | None,
+    details: dict[str, Any],
+    say: Callable[[str], None],
+) -> Path:
+    """Store advice and return its file; a failure is only said, because the advice was printed."""
     import json  # noqa: PLC0415 - most commands save no advice
 
     from firsttouch.records import atomic_files  # noqa: PLC0415
@@ -217,19 +214,10 @@ def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[s
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_files.replace(file) as partial:
             partial.write_text(text, encoding="utf-8")
+        say(f"advice saved for `firsttouch run -- COMMAND`: {file}")
     except OSError as error:
-        raise BadInput(f"the advice cannot be saved: {error.strerror}", file=file) from error
+        say(f"{file}: the advice cannot be saved: {error.strerror}")
     return file
-
-
-def keep(
-    key: Key, scenario: str, gain: dict[str, float] | None, details: dict[str, Any], say: Callable[[str], None]
-) -> None:
-    """Store advice and print where; if that fails, print why, because the advice has been printed anyway."""
-    try:
-        say(f"advice saved for `firsttouch run -- COMMAND`: {save(key, scenario, gain, details)}")
-    except BadInput as error:
-        say(str(error))
 
 
 def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
