@@ -43,7 +43,7 @@ def _timeline() -> Sequence[Block]:
     records = [*simulated.records(), *simulated.records(simulated.AFTER, updated=True)]
     table = samples_table.of_records(records)
     changes = judge_history.changes(judged(table, Undescribed("rome")))
-    return history.fleet_timeline(changes[:_SHOWN]).blocks
+    return history.blocks(changes[:_SHOWN])
 
 
 def _changes() -> Sequence[Block]:

@@ -7,7 +7,6 @@ import datetime
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -15,6 +14,7 @@ from msgspec.structs import asdict
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.findings import CommonLoss
+from firsttouch.judge.history import Change
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.cases import by_key
 from firsttouch.records.catalogue import checks
@@ -38,13 +38,11 @@ from firsttouch.report.document import (
     spans,
     when_made,
 )
+from firsttouch.report.fleet import history
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Absent, HostView, Problem, References
 from firsttouch.report.render import Summary
 from firsttouch.report.text import anchors, count
-
-if TYPE_CHECKING:
-    from firsttouch.report.fleet.history import Timeline
 
 # ----------------------------------------------------------------------
 # The files of a report.
@@ -78,7 +76,7 @@ def build(
     verdicts: Sequence[HostVerdict] = (),
     alone: Sequence[HostVerdict] = (),
     common_losses: Mapping[str, CommonLoss | None] = MappingProxyType({}),
-    timeline: Timeline | None = None,
+    changes: Sequence[Change] = (),
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
@@ -110,7 +108,7 @@ def build(
         alone=alone,
         guidelines=guidelines.guidelines(views),
         references=references,
-        timeline=timeline,
+        changes=changes,
         fleet_page=fleet_page,
         files=FILES - ({"topology.xml"} if not topology_xml else set()),
     )
@@ -175,7 +173,7 @@ class _Report(Struct, frozen=True):
     alone: Sequence[HostVerdict]
     guidelines: Sequence[Guideline]
     references: References | None
-    timeline: Timeline | None
+    changes: Sequence[Change]
     fleet_page: str
     files: Collection[str]
 
@@ -204,7 +202,7 @@ def _page(report: _Report) -> Document:
             *_cards(report),
             *(problems if report.is_grave else []),
             *([Section("Verdicts", [counts, verdicts], "verdicts")] if report.verdicts else []),
-            *([Section("History", report.timeline.blocks, "history")] if report.timeline else []),
+            *([Section("History", history.blocks(report.changes), "history")] if report.changes else []),
             *guidelines.sections(report.guidelines),
             *(_host_section(report, host, is_single=is_single) for host in hosts),
             *([] if report.is_grave else problems),

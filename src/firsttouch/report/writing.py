@@ -28,7 +28,6 @@ from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import FleetSummary
-from firsttouch.report.fleet.history import fleet_timeline
 from firsttouch.report.inputs import Gathered
 from firsttouch.report.model import Kind, Problem
 from firsttouch.report.render import Summary
@@ -192,8 +191,6 @@ def _of_few(
             common_losses[described.name] = fleet.common_loss
         else:
             alone += verdicts_of
-    listed = [change for fleet in fleets for change in changes(fleet)]
-
     return partial(
         report_pages.build,
         records,
@@ -203,7 +200,7 @@ def _of_few(
         verdicts=verdicts,
         alone=alone,
         common_losses=common_losses,
-        timeline=fleet_timeline(listed) if listed else None,
+        changes=[change for fleet in fleets for change in changes(fleet)],
         title=title or "NUMA report",
     )
 

@@ -39,7 +39,6 @@ from firsttouch.report.document import (
     word_span,
 )
 from firsttouch.report.fleet import configuration, figures, history, ranks
-from firsttouch.report.fleet.history import Timeline
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
@@ -175,7 +174,7 @@ def build(
             _System(
                 of_system,
                 [fleet.verdict(host) for host in of_system.hosts[:MOST_DETAILED] if of_system.words[host]],
-                history.fleet_timeline(histories.get(fleet.system.name, ())),
+                histories.get(fleet.system.name, ()),
                 configuration.host_drift(configurations, fleet),
             )
             for fleet, of_system in zip(judged, of_systems, strict=True)
@@ -253,7 +252,7 @@ class _System(Struct, frozen=True):
 
     ranks: Ranks
     worst: Sequence[HostVerdict]
-    timeline: Timeline
+    changes: Sequence[Change]
     drifted: configuration.Drifted | None
 
     @property
@@ -290,7 +289,7 @@ class _System(Struct, frozen=True):
             "common_loss": findings.common_loss
             and {**asdict(findings.common_loss), "text": findings.common_loss.text},
             "divided": [asdict(two) for two in findings.divided],
-            "changes": self.timeline.documents,
+            "changes": [change.to_dict() for change in self.changes[: history.MOST_KEPT]],
             "configuration": self.drifted.to_dict() if self.drifted else None,
         }
 
@@ -307,7 +306,7 @@ class _System(Struct, frozen=True):
                 self.drifted.blocks(self.name) if self.drifted else unknown,
                 f"configuration{number}",
             ),
-            Section("History", self.timeline.blocks, f"history{number}"),
+            Section("History", history.blocks(self.changes), f"history{number}"),
         ]
         words: list[str] = []
         for word, hosts in reversed(list(zip(ORDER, ranks.counts.tolist(), strict=True))):

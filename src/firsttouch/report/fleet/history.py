@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from msgspec import Struct
 
 from firsttouch.judge.history import Change
 from firsttouch.report.document import Block, Cell, Entry, Paragraph, Table
@@ -23,21 +20,11 @@ _SEEN = (
 )
 
 
-class Timeline(Struct, frozen=True):
-    """The changes: the *blocks* of their section, and the *documents* of the changes."""
-
-    blocks: Sequence[Block]
-    documents: Sequence[dict[str, Any]]
-
-
-def fleet_timeline(changes: Sequence[Change]) -> Timeline:
+def blocks(changes: Sequence[Change]) -> list[Block]:
     """Return the section of the *changes* of a system's hosts."""
     if not changes:
-        return Timeline([Paragraph(_NO_CHANGE)], ())
-    return Timeline(
-        [Paragraph(f"{_line(changes)}. {_SEEN}"), *change_table(changes).first(MOST_ROWS, "summary.json")],
-        [change.to_dict() for change in changes[:MOST_KEPT]],
-    )
+        return [Paragraph(_NO_CHANGE)]
+    return [Paragraph(f"{_line(changes)}. {_SEEN}"), *change_table(changes).first(MOST_ROWS, "summary.json")]
 
 
 def change_table(changes: Sequence[Change]) -> Table:
