@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="repeat_study", description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("study", nargs="?", metavar="STUDY", help="its name, or a TOML file (default: list the studies)")
-    add("--dataset", help=f"take indexes and reads from this dataset (default: {profiles.default_dataset()})")
+    add("--dataset", help=f"take indexes and reads from this dataset (default: {profiles.default('dataset')})")
     add("--index", action="append", default=[], metavar="[FAMILY=]PREFIX", help="index, of all or of a family")
     add("--reads", type=Path, metavar="FILE", help="FASTQ file, plain or gzip")
     add("--reads2", type=Path, metavar="FILE", help="the second file of a pair")
@@ -132,7 +132,7 @@ class _Inputs(Struct, frozen=True):
         """Return the input that the command line names; raises BadInput."""
         files = tuple(file.absolute() for file in (args.reads, args.reads2) if file)
         if not (args.index or files):
-            dataset = args.dataset or profiles.default_dataset()
+            dataset = args.dataset or profiles.default("dataset")
             return _Inputs(dataset, {}, tuple(map(Path, fetch.get(dataset).reads)))
         if args.dataset:
             raise BadInput("--dataset brings indexes and reads: leave --index, --reads and --reads2 out")

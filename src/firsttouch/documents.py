@@ -399,11 +399,6 @@ def read_json(file: Path, what: str, *, document: str, schema: int, form: type[A
 # YAML: duplicate keys, tags and values that JSON cannot express are errors
 
 
-def has_only_comments(text: str) -> bool:
-    """Return whether a YAML text has no data."""
-    return not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
-
-
 def parse_yaml(text: str, file: str | Path) -> ParsedFile:
     """Return the YAML document *text*, the content of *file*; raises BadInput with the line."""
     import yaml  # noqa: PLC0415 - most commands read no YAML

@@ -281,7 +281,7 @@ class ReferenceRun(FirstTouchCheck):
     """
 
     aligner = parameter(cases().aligners())
-    dataset = variable(str, value=profiles.default_dataset())
+    dataset = variable(str, value=profiles.default("dataset"))
     index_cache = variable(str, value=profiles.index_cache())
     repetitions = 1
     keep_files = []  # its time, before anything is cached, is not a result: the step scaling measures it

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, did_you_mean
@@ -97,14 +97,9 @@ def _tables() -> dict[str, Any]:
     return tomllib.loads((resources.files(__package__) / "efforts.toml").read_text(encoding="utf-8"))
 
 
-def default_dataset() -> str:
-    """Return the default dataset of aligners."""
-    return str(_tables()["defaults"]["dataset"])
-
-
-def default_aligner() -> str:
-    """Return the default aligner of a characterization."""
-    return str(_tables()["defaults"]["aligner"])
+def default(what: Literal["dataset", "aligner"]) -> str:
+    """Return the default dataset of aligners, or the default aligner of a characterization."""
+    return str(_tables()["defaults"][what])
 
 
 def index_cache() -> str:
@@ -125,13 +120,8 @@ def index_cache() -> str:
 @functools.cache
 def efforts() -> dict[str, Effort]:
     """Return all efforts by name."""
-    by_name = {}
-    for name, table in _tables().items():
-        if name == "defaults":
-            continue
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        by_name[name] = Effort(name=name, **fields)
-    return by_name
+    tables = {name: {**table, "name": name} for name, table in _tables().items() if name != "defaults"}
+    return convert(tables, dict[str, Effort])
 
 
 def chosen_effort(name: str = "") -> Effort:

@@ -58,7 +58,7 @@ class CampaignRequest(Struct, frozen=True):
             self.kind,
             folder,
             system=self.system or paths.LOCAL,
-            dataset=self.dataset or profiles.default_dataset(),
+            dataset=self.dataset or profiles.default("dataset"),
             aligners=self.aligners,
             repetitions=self.repetitions or 3,
             only=self.steps,

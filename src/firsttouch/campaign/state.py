@@ -18,6 +18,7 @@ from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Submission, submissions
 from firsttouch.campaign.journal import State as StepState
 from firsttouch.campaign.leases import abandoned_holders
+from firsttouch.documents import attributes
 from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
 from firsttouch.records.schema import Record
@@ -68,12 +69,7 @@ class State(Struct, frozen=True):
         """Return the JSON form."""
         return {
             "campaign": str(self.campaign.folder),
-            "kind": self.campaign.kind,
-            "system": self.campaign.system,
-            "dataset": self.campaign.dataset,
-            "aligners": list(self.campaign.aligners),
-            "effort": self.campaign.effort,
-            "created": self.campaign.created,
+            **attributes(self.campaign, "kind", "system", "dataset", "aligners", "effort", "created"),
             "hosts": list(self.hosts),
             "steps": {"finished": self.finished, "wanted": self.wanted},
             "missing": [asdict(gap) for gap in self.gaps],

@@ -103,7 +103,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     kinds = "; ".join(f"{name}: {kind.title}" for name, kind in KINDS.items())
     parser.add_argument("kind", choices=KINDS, help=kinds)
     options.add(parser, "--system")
-    options.add(parser, "--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
+    options.add(parser, "--dataset", help=f"the aligners' dataset (default: {profiles.default('dataset')})")
     options.add(
         parser,
         "--aligner",

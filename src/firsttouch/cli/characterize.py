@@ -42,14 +42,14 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "characterize", run, EXAMPLES)
     options.add(parser, "--system", default=paths.LOCAL)
-    dataset = profiles.default_dataset()
+    dataset = profiles.default("dataset")
     options.add(parser, "--dataset", default=dataset, help=f"the aligners' dataset (default: {dataset})")
     options.add(
         parser,
         "--aligner",
         action="append",
         help="run this aligner's scenarios, or all aligners' with 'all'; may be repeated (default: "
-        f"${profiles.ALIGNERS_VARIABLE} or {profiles.default_aligner()})",
+        f"${profiles.ALIGNERS_VARIABLE} or {profiles.default('aligner')})",
     )
     options.add(parser, "--backend", choices=backends.NAMES)
     options.add(parser, "--image")
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         progress.quiet()
     # ReFrame and its checks are other processes.
     aligners = ",".join(args.aligner or ()) or os.environ.get(profiles.ALIGNERS_VARIABLE)
-    os.environ[profiles.ALIGNERS_VARIABLE] = aligners or profiles.default_aligner()
+    os.environ[profiles.ALIGNERS_VARIABLE] = aligners or profiles.default("aligner")
     profiles.chosen_effort()  # raises for an unknown name before anything runs
     drawn_order.seed(args.seed)
     out: Path = args.output or paths.results()

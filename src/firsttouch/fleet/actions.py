@@ -224,13 +224,13 @@ def user() -> str:
 
 
 @contextlib.contextmanager
-def hold_lock(of: Path | None = None, *, wait: bool, clock: Clock = SYSTEM_CLOCK) -> Iterator[tuple[Actions, int]]:
+def hold_lock(*, wait: bool, clock: Clock = SYSTEM_CLOCK) -> Iterator[tuple[Actions, int]]:
     """Hold the lock of the journal; yield the journal and the lock's descriptor, which Slurm's commands inherit.
 
     Raises Busy if another process holds the lock and not *wait*, BadInput if the folder cannot be written or
     locked.
     """
-    place = of or folder()
+    place = folder()
     try:
         place.mkdir(parents=True, exist_ok=True)
         # NFS grants an exclusive lock only on a file that is open for writing.

@@ -7,6 +7,7 @@ fields are the keys of the file. An invalid file is an error, because it decides
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
@@ -76,7 +77,7 @@ def load() -> SiteSettings:
     merged: dict[str, Any] = {}
     settings = SiteSettings()
     for file in paths.tables_of(NAME):
-        if not documents.has_only_comments(text := documents.read_text(file)):
+        if re.search(r"^\s*[^#\s]", text := documents.read_text(file), re.MULTILINE):  # more than comments
             document = documents.parse_yaml(text, file)
             document.convert(SiteSettings)
             for key, value in document.data.items():

@@ -367,7 +367,7 @@ class Round:
             "validate",
             campaigns.folder_of(_test_name(life.host, self.journal.clock.time())),
             system=hold.system,
-            dataset=profiles.default_dataset(),
+            dataset=profiles.default("dataset"),
             aligners=(),
             repetitions=settings.repetitions,
             only=settings.steps,
