@@ -224,7 +224,7 @@ def test_a_script_runs_an_aligner_as_the_command_does(lambda_work, enough, tmp_p
     assert read_records(kept) == list(ran.records)
     assert (ran.records[0].metric, ran.records[0].parameters["reads"]) == ("alignment_time", 2 * PART)
     assert f"{SCENARIOS[0]} (1/1): " in capfd.readouterr().err
-    with pytest.raises(BadInput, match="--batch-bases 0: 1 to "):
+    with pytest.raises(BadInput, match="--batch-bases 0 is not from 1 to "):
         run_aligner(RunRequest(**asked, batch_bases=0))
 
 

@@ -50,7 +50,7 @@ class InputRequest(Struct, frozen=True):
         """
         aligner, size = self.with_options, self.batch_bases
         if size is not None and not 1 <= size <= _MOST:
-            raise BadInput(f"--batch-bases {size}: 1 to {_MOST}")
+            raise BadInput(f"--batch-bases {size} is not from 1 to {_MOST}")
         inputs = self._of_dataset(aligner) if self.dataset else self._of_files(aligner)
         inputs.check()
         return inputs

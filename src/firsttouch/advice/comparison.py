@@ -41,7 +41,7 @@ NOISE = (0.05, 2.0)
 
 
 class ProgramComparison(Struct):
-    """Costs of a program under *scenarios* of one instance: times (s), or energies (J).
+    """Costs of a program under *scenarios* of one instance: times (s).
 
     *best* is the number of the recommended one. *clear*: it costs less than the default run at a level of 90 %.
     *dropped* has the reason why a scenario has no cost, *needless* why a scenario with memory options was not

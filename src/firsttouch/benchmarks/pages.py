@@ -84,7 +84,7 @@ def _huge_pages_free(bank: int, say: probe.Say) -> list[Record]:
     """Return the memory (GiB) of a bank that is available as huge pages now; none if the kernel does not say."""
     free = (available_memory.huge_pages_free() or {}).get(bank)
     if free is None:
-        say(f"free huge pages of bank {bank}: unknown, /proc/buddyinfo cannot be read")
+        say(f"free huge pages of bank {bank}: unknown, because /proc/buddyinfo cannot be read")
         return []
     say(f"free huge pages of bank {bank}: {free / 2**30:.2f} GiB")
     parameters = {"bank": bank, **profiles.chosen_effort().parameters}

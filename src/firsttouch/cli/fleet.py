@@ -194,7 +194,8 @@ def show_status(args: argparse.Namespace) -> int:
     for line in stops:
         print(one_line(line), file=sys.stderr if args.json else sys.stdout)
     for name in strange:
-        say(f"firsttouch: the reservation {name} is not in {journal.file}: `scontrol delete reservation={name}`")
+        command = f"scontrol delete reservation={name}"
+        say(f"firsttouch: the reservation {name} is not in {journal.file}: end it with `{command}`")
     return 1 if strange else status
 
 

@@ -89,7 +89,7 @@ class ReadFile(Struct, frozen=True):
             if stat.S_ISDIR(state.st_mode):
                 raise BadInput("cannot be read: Is a directory", file=path)
             if not stat.S_ISREG(state.st_mode):
-                reason = f"is not a regular file: reads are read more than once, save them in a file, {_ALIGN} it"
+                reason = f"is not a regular file, and is read more than once: save the reads in one, {_ALIGN} it"
                 raise BadInput(reason, file=path)
             form = form_of(os.pread(fd, PEEK, 0))
         finally:
@@ -113,7 +113,7 @@ class ReadFile(Struct, frozen=True):
 def _open(path: Path) -> int:
     if str(path) == "-":
         raise BadInput(
-            "reads cannot come from standard input: they are read more than once, save them in a file, "
+            "reads cannot come from standard input, because they are read more than once: save them in a file, "
             f"{_ALIGN} them once"
         )
     try:
