@@ -255,13 +255,13 @@ class Document(Struct, frozen=True):
     name: str = ""
 
     @property
-    def contents(self) -> list[Text]:
-        """Links to its sections, and to the sections of its only host or system."""
+    def contents(self) -> list[Section]:
+        """Its sections, and in their place the sections of its only host or system."""
         sections = [block for block in self.blocks if isinstance(block, Section)]
         parts = {s.key: [b for b in s.blocks if isinstance(b, Section) and b.key] for s in sections}
         if sum(map(bool, parts.values())) == 1:
             sections = [part for section in sections for part in parts[section.key] or [section]]
-        return [[Span("Top", link="#content")], *([Span(s.heading, link=f"#{s.key}")] for s in sections)]
+        return sections
 
 
 # ----------------------------------------------------------------------
