@@ -561,15 +561,14 @@ def _explain(judged: Sequence[Judged]) -> None:
             loss, _ = effect.answer(host)
             if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
                 effect.words[host], effect.explained[host] = PASS, f"explained by {cause.series.part.text}"
-    # All parts of a name: named if most of them are equally bad, and else the single ones.
+    # All parts of a name: named if most of them, or no single one, are as bad, and else the single ones.
     for j in judged:
         if not j.series.is_together:
             continue
-        of_name = (j.series.part.name, j.series.kind)
-        bad = np.array(
-            [o.words >= SUSPECT for o in judged if (o.series.part.name, o.series.kind) == of_name and o is not j]
-        )
-        hosts = np.flatnonzero((j.words > PASS) & bad.any(axis=0) & (bad.mean(axis=0) < 0.75))
+        name, worst = (j.series.part.name, j.series.kind), np.maximum(j.words, SUSPECT)
+        single = np.array([o.words for o in judged if (o.series.part.name, o.series.kind) == name and o is not j])
+        is_shown = (single.max(axis=0) >= worst) & (np.mean(single >= SUSPECT, axis=0) < 0.75)
+        hosts = np.flatnonzero((j.words > PASS) & is_shown)
         j.words[hosts] = PASS
         j.explained.update(dict.fromkeys(hosts.tolist(), "explained by single parts"))
 
