@@ -481,7 +481,7 @@ def _awaiting(  # noqa: PLR0917
     change = np.where(newest >= 0, loss[newest], np.nan) - earlier
     # What changed in the newest session is not noise; if no host has two earlier ones, the change of most is.
     noise = levels.session_noise(np.where(place < newest[sessions.host], loss, np.nan), sessions)[1]
-    noise = np.where(np.isnan(noise), levels.session_noise(loss, sessions)[0], noise)
+    noise = noise if np.isfinite(noise).any() else np.full_like(noise, levels.session_noise(loss, sessions)[0])
     deviation = noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
