@@ -684,6 +684,15 @@ class TestUpdates:
         of_hosts = verdicts(weeks(12, update(0.05, 7, waves, more=(4, 0.08)), nature=0.006))
         assert (of_hosts.pop("n4").verdict, words(of_hosts)) == ("fail", {"pass"})
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_host_does_not_lose_an_update_again(self, seed):
+        def fault(*of):
+            return update(0.05, 5, 3)(*of) + memory(0.08, 4, since=10)(*of)
+
+        of_hosts = verdicts(weeks(11, fault, nature=0.006, seed=seed, repetitions=3))
+        assert of_hosts.pop("n4").verdict in {"suspect", "fail"}
+        assert words(of_hosts) == {"pass"}
+
     def test_an_update_that_makes_all_faster_is_a_line(self):
         findings = findings_of(weeks(10, update(-0.05, 6)))
         assert {findings.verdict(host).verdict for host in findings.hosts} == {"pass"}

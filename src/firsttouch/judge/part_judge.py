@@ -485,12 +485,13 @@ def _awaiting(  # noqa: PLR0917
     deviation = noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
-    common = [0.0, *(update.change for update in updated)]
-    if len(measured) >= FEWEST_HOSTS:
-        common.append(float(np.median(measured)))
+    common = np.full_like(change, max(0.0, float(np.median(measured))) if len(measured) >= FEWEST_HOSTS else 0.0)
+    for update in updated:  # hosts that have it do not lose it again
+        others = np.setdiff1d(np.arange(sessions.hosts), update.hosts)
+        common[others] = np.maximum(common[others], update.change)
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
-        bad_now: Bools = change - max(common) > limit
+        bad_now: Bools = change - common > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
         latest: Update | None = None
         is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
@@ -498,10 +499,10 @@ def _awaiting(  # noqa: PLR0917
             usual = float(np.median(change[is_bad]))
             hosts = np.flatnonzero(is_bad & (change < 2 * usual))
             if questions.may_be_update(usual, len(hosts), len(measured)):
-                common.append(usual)
+                common = np.maximum(common, usual)
                 times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
                 latest = Update(hosts, usual, float(change[hosts].std()), *map(int, times))
-        beyond = change - max(common)
+        beyond = change - common
         is_bad &= beyond > limit
         sudden_limit = np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS)
         is_sudden = is_bad & is_stable & is_rare & (beyond > sudden_limit)
