@@ -291,6 +291,7 @@ FREE = [
     ("over an earlier output, with a log of both", [*ALIGN, "-o", "new.sam", *BWA], ">log 2>&1"),
     ("to a file, with JSON", [*ALIGN, "--json", "-o", "new.sam", *BWA], ">log"),
     ("from standard input to a file", [*ALIGN, "-o", "new.sam", *FROM_STDIN], "<r.fq"),
+    ("as the aligner's option names it", [*RUN[:2], *BWA[:3], "-o", "/dev/stdout", *BWA[3:]], ">new.sam"),
 ]
 
 

@@ -126,7 +126,7 @@ COVERED = {
     "unit/test_screening.py": {r"firsttouch fleet due .*": "test_why_hosts_are_due_by_the_log"},
     "unit/test_perflogs.py": {r"firsttouch .* --perflogs .*": "test_a_slow_host_is_found_and_no_log_drains"},
     "unit/test_history.py": {
-        r"firsttouch fleet history.*": "test_a_report_lists_changes_and_the_command_offenders"
+        r"firsttouch (fleet history|report shared/.*)": "test_a_report_lists_changes_and_the_command_offenders"
     },
     "unit/test_baseline.py": {rf"firsttouch baseline {SITE} .*": "test_json_has_all"},
     "containers/test_containers_image.py": {

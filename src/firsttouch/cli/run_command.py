@@ -182,7 +182,9 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
             "-o, -O and --sort need SAM, which the command does not write without "
             f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
         )
-    output.check(inputs=[*command.files(), *command.written_files()])
+    # Its standard output, such as /dev/stdout, is where the alignments go.
+    files = [file for file in command.written_files() if not atomic_files.is_stream(file)]
+    output.check(inputs=[*command.files(), *files])
     command.refuse_overwriting([request.reference] if request.reference else [])
     if command.summary_file:
         atomic_files.check_place(command.summary_file)

@@ -172,8 +172,9 @@ class UserCommand(Struct, frozen=True):
 
     def files(self) -> list[Path]:
         """Return every file that the command may read: the program, the index, and files that its words name."""
-        # Words that name its output are excluded, because the command runs without them.
-        return self._read_files([] if self.output is None else self._outputs())
+        # Words that name its output are excluded: the command runs without them, or they name the standard output.
+        outputs = self._outputs()
+        return self._read_files(a for a in outputs if self.output or atomic_files.is_stream(Path(a.values[-1])))
 
     def written_files(self) -> list[Path]:
         """Return the files that the program itself writes: its output and the files of its options."""
