@@ -6,6 +6,7 @@ for reads. Prints the PUs of the claims after 2, 4 and 8 starts, and after six k
 the last three runs ended.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -43,8 +44,11 @@ def start(count: int, folder: Path) -> list[list[int]]:
         words = ("bwa", "mem", "-t", "2", "-K", "2000", PREFIX, "-")
         os._exit(cli.main(["run", "2x1-bound", "-o", str(folder / f"{os.getpid()}.sam"), "--", *words]))
     while True:
-        texts = {int(file.name.split("-")[-2]): file.read_text() for file in folder.glob("*-claim-*-*")}
-        claims = [sorted(parse_list(text)) for pid, text in texts.items() if text and pid in INPUTS]
+        claims = []
+        for file in folder.glob("*-claim-*-*"):
+            with contextlib.suppress(FileNotFoundError):  # a claim ends between the list and the reading
+                if int(file.name.split("-")[-2]) in INPUTS and (text := file.read_text()):
+                    claims.append(sorted(parse_list(text)))
         if len(claims) == len(INPUTS):
             return claims
         time.sleep(0.1)
