@@ -2,11 +2,11 @@
 """Makes the pictures of README.md and the manual, and the example pages of reports/, for ``make docs``.
 
 Each picture has the style sheet of reports, whose colours follow the reader's choice of light or dark. The report
-and the verdicts are those of the simulated hosts of the tutorial "Eight new hosts": the picture of the report is a
-part of its page, that of the terminal is what commands print.
+and the verdicts are those of the simulated hosts of the tutorial "Eight new hosts". The picture of the report
+shows a part of its page, and the picture of the terminal shows what commands print.
 
-The pages are those of the same eight hosts, and of one simulated host with all aspects. They say so, and do not
-name the files that a report has next to its page.
+One page shows the same eight hosts, and another one simulated host with all aspects. The pages say that they are
+simulated, and leave out the files that a report has next to its page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of one simulated host of two NUMA nodes, with all aspects, for the example page in reports/.
 
-The values have the form of real results, and are not those of any processor.
+The values look like real results, but no processor has them.
 """
 
 from __future__ import annotations

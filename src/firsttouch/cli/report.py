@@ -39,8 +39,8 @@ def register(subparsers: options.Subparsers) -> None:
         f"Of up to {FEW_HOSTS} hosts it shows all figures, of more hosts those that do not pass, a map of hosts\n"
         "and metrics, the history, and what is missing. Records and advice that cannot be read are named and\n"
         "left out, with exit status 2; --compare then writes nothing.\n"
-        "The words of hosts do not change the exit status of a report, but that of validate.\n"
-        "With --compare it is 1 if a metric or a host became worse.",
+        "A failing host changes the exit status of validate, not of report. With --compare\n"
+        "it is 1 if a metric or a host became worse.",
     )
     options.add(parser, "records")
     folder = "the report's folder: created, or replaced if it holds an earlier report"

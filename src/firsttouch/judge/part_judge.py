@@ -369,11 +369,11 @@ def _with_updates(
             awaiting[hosts[now[hosts] < most_lost]] = False
             continue
         is_shared = _changed_with(update, prepared, sessions, is_latest=False) & ~updated[hosts]
-        more = hosts[is_shared & (np.abs(prepared.changes[hosts]) < most_lost)]
-        if len(more):
-            change = float(np.median(prepared.changes[more]))
-            kept.append(replace(update, hosts=more, change=change))
-            updated[more] = True
+        members = hosts[is_shared & (np.abs(prepared.changes[hosts]) < most_lost)]
+        if len(members):
+            change = float(np.median(prepared.changes[members]))
+            kept.append(replace(update, hosts=members, change=change))
+            updated[members] = True
     return replace(prepared, updates=kept, awaiting=awaiting)
 
 
