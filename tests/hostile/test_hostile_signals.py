@@ -4,6 +4,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -165,3 +167,21 @@ def test_an_interrupt_at_the_start_or_the_end_is_no_traceback(hostile, module, s
 def test_the_program_begins_as_the_module_does():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["scripts"]["firsttouch"] == "firsttouch.__main__:main"
+
+
+@pytest.mark.parametrize("caller", [[], ["-m", "cProfile"]], ids=["alone", "profiled"])
+def test_modules_are_unloaded_at_the_end_only_if_something_else_called_the_program(tmp_path, caller):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, os, sys\n"
+        "class Loaded:\n"
+        "    def __del__(self, write=os.write):\n"
+        "        write(2, b'unloaded')\n"
+        "sys.loaded = Loaded()\n"
+        "atexit.register(print, 'handled', end='')\n"
+    )
+    argv = [sys.executable, *caller, Path(sys.executable).with_name("firsttouch"), "run", "--", "false"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert ("unloaded" in done.stderr, "function calls" in done.stdout) == (bool(caller), bool(caller))
+    assert "handled" in done.stdout
+    assert caller or done.returncode == 1
