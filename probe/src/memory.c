@@ -101,7 +101,7 @@ static void judge(Memory *memory, const int64_t *found, uint64_t looked)
     for (int i = 0; i < host->count; i++) {
         const bool asked = list_has(&memory->banks, host->nodes[i].number);
         // Interleaved memory is even to within a huge page, plus 2 % for other mappings in between: the tolerance
-        // of the policy interleave in policies.toml.
+        // of the policy interleave in policies.json.
         const double even = asked ? (double)looked / memory->banks.count : 0;
         const double slack = asked ? 0.02 * even + (double)(host->huge_bytes / host->page_bytes) : 0;
         const double here = (double)found[i];

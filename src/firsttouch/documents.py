@@ -18,7 +18,6 @@ import re
 import reprlib
 import stat
 import sys
-import tomllib
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -320,6 +319,8 @@ def _shortened(value: Any) -> str:
 
 def parse_toml(text: str, file: str | Path) -> ParsedFile:
     """Return the TOML document *text*, the content of *file*; raises BadInput with the line."""
+    import tomllib  # noqa: PLC0415 - its loading is a twentieth of a short command
+
     try:
         data = tomllib.loads(text)
     except RecursionError:
@@ -346,7 +347,7 @@ def _toml_line(text: str, where: Where) -> int:
         beginnings = (_parsed(lines[:end]) for end in range(count, len(lines) + 1))
         return _has(next(data for data in beginnings if data is not None), where)
 
-    while where and not _has(tomllib.loads(text), where):
+    while where and not _has(_parsed(lines), where):
         where = where[:-1]
     return bisect.bisect_left(range(len(lines)), True, key=has) if where else 1
 
@@ -362,6 +363,8 @@ def _has(data: Any, where: Where) -> bool:
 
 def _parsed(lines: Sequence[str]) -> dict[str, Any] | None:
     """Return the data of some lines, None if they end within a statement."""
+    import tomllib  # noqa: PLC0415 - see parse_toml
+
     try:
         return tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError:
@@ -369,7 +372,14 @@ def _parsed(lines: Sequence[str]) -> dict[str, Any] | None:
 
 
 # ----------------------------------------------------------------------
-# JSON that firsttouch writes and reads again
+# JSON: built-in tables that most commands read, and what firsttouch writes and reads again
+
+
+def parse_table(text: str, file: str) -> ParsedFile:
+    """Return the document *text* in TOML, or in JSON if it is built in; raises BadInput with the line."""
+    if file.endswith(".json"):
+        return ParsedFile(file, text, msgspec.json.decode(text), lambda _where: 1)
+    return parse_toml(text, file)
 
 
 def attributes(thing: object, *names: str) -> dict[str, Any]:

@@ -34,16 +34,16 @@ MONITORING = ROOT / "contrib" / "monitoring"
 LOCAL = "local"
 #: ReFrame's rule for names of systems and partitions.
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*\Z"
-#: Kind of data files -> the folder of the built-in ones.
+#: Kind of data files -> the folder of the built-in ones, and name of a table -> the built-in one.
 _BUILT_IN = {
     "systems": SYSTEMS,
     "processors": SYSTEMS / "processors",
     "datasets": ROOT / "datasets",
     "aligners": PACKAGE / "genomics" / "aligners",
-    "policies.toml": PACKAGE / "scenarios",
-    "memory_options.toml": PACKAGE / "scenarios",
-    "causes.toml": PACKAGE / "judge",
-    "metrics.toml": PACKAGE / "records",
+    "policies.toml": PACKAGE / "scenarios" / "policies.json",
+    "memory_options.toml": PACKAGE / "scenarios" / "memory_options.json",
+    "causes.toml": PACKAGE / "judge" / "causes.toml",
+    "metrics.toml": PACKAGE / "records" / "metrics.toml",
 }
 #: The kinds with an environment variable for further folders.
 _IN_VARIABLES = ("systems", "datasets", "aligners")
@@ -141,7 +141,7 @@ def data_files(kind: str, suffix: str) -> dict[str, Path]:
 
 def tables_of(name: str) -> tuple[Path, ...]:
     """Return the existing files *name*, such as policies.toml: the built-in, if any, the site's and the user's."""
-    built_in = [_BUILT_IN[name] / name] if name in _BUILT_IN else []
+    built_in = [_BUILT_IN[name]] if name in _BUILT_IN else []
     return tuple(f for f in (*built_in, site() / name, config() / name) if _exists(f))
 
 

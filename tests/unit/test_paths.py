@@ -115,7 +115,7 @@ def test_a_wrong_table_of_the_site_is_reported_and_ignored(own, capsys, name):
 
 def test_a_wrong_built_in_table_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "policies.toml").write_text("[x]\nwrong = 1\n")
-    monkeypatch.setitem(paths._BUILT_IN, "policies.toml", tmp_path)
+    monkeypatch.setitem(paths._BUILT_IN, "policies.toml", tmp_path / "policies.toml")
     with pytest.raises(BadInput, match=r"policies.toml:\d: "):
         documents.tables("policies.toml", policies.parse)
 

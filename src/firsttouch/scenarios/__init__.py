@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The placement scenarios of a host.
 
-In: a topology, policies.toml and the memory that an instance needs. Out: a plan of scenarios, each with its
+In: a topology, policies.json and the memory that an instance needs. Out: a plan of scenarios, each with its
 placements. Public: ``placement`` (``plan``, ``Scenario``, ``Placement``), ``policies``, ``memory_fit.Need`` and
 ``evidence``, which judges whether pages lie where a placement asks. ``layout`` and
 ``numa_groups`` divide the PUs for ``placement``.

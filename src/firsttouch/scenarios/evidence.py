@@ -3,7 +3,7 @@
 
 Only this module does. Each function returns the defect in a few words, or an empty string.
 :mod:`firsttouch.host.pages` reads what is judged here. Programs, copies of an index, the page cache and RAM stores
-are judged by one rule. policies.toml states how uneven interleaved pages may be; the native probe has the same
+are judged by one rule. policies.json states how uneven interleaved pages may be; the native probe has the same
 number (probe/src/memory.c).
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory options of memory_options.toml; adding one needs an entry there and no code.
+"""The memory options of memory_options.json and of a site's memory_options.toml; adding one needs no code.
 
 An option sets the page size, the allocator, or where the pages of an index lie.
 :mod:`firsttouch.scenarios.evidence` compares them with the kernel's view of a running program.
@@ -50,7 +50,7 @@ class Setting(FileTable, frozen=True):
 
 
 class MemoryOption(FileTable, frozen=True, eq=False):
-    """One memory option. The fields are the keys of memory_options.toml, which describes them."""
+    """One memory option. The fields are the keys of the files (docs/reference/data-files.md)."""
 
     name: str
     title: Word
@@ -65,6 +65,7 @@ class MemoryOption(FileTable, frozen=True, eq=False):
     hugetlb: _Part = 0.0
     with_: Mapping[str, _Env] = field(default_factory=dict)
     copies: Copies = "own"
+    note: str = ""  # for readers of the file
 
     @property
     def library(self) -> str:
@@ -73,9 +74,9 @@ class MemoryOption(FileTable, frozen=True, eq=False):
 
 
 def parse(text: str, file: str) -> dict[str, MemoryOption]:
-    """Return the options of a TOML text; raises BadInput naming *file*, the line and the entry."""
+    """Return the options of a text in TOML or JSON; raises BadInput naming *file*, the line and the entry."""
     # The names become parts of scenario names.
-    return documents.parse_toml(text, file).entries(MemoryOption, r"^[a-z]+(-[a-z]+)*\Z")
+    return documents.parse_table(text, file).entries(MemoryOption, r"^[a-z]+(-[a-z]+)*\Z")
 
 
 @functools.cache
@@ -90,7 +91,7 @@ def _library(names: tuple[str, ...]) -> str:
 
 @functools.cache
 def options() -> dict[str, MemoryOption]:
-    """Return all options by name, in the order of kinds and of memory_options.toml; a site's file adds to them."""
+    """Return all options by name, in the order of kinds and of memory_options.json; a site's file adds to them."""
     by_name = functools.reduce(operator.or_, documents.tables("memory_options.toml", parse))
     kinds = get_args(Kind)
     return dict(sorted(by_name.items(), key=lambda item: kinds.index(item[1].kind)))

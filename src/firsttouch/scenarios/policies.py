@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory policies of policies.toml; adding one needs an entry there and no code."""
+"""The memory policies of policies.json and of a site's policies.toml; adding one needs an entry and no code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PolicyWord = Annotated[str, Meta(pattern=_NAME)]
 class Policy(FileTable, frozen=True, eq=False):
     """One policy: numactl's options and the mode that the kernel must show, for one instance and for several.
 
-    The fields are the keys of policies.toml, which describes them. *since* is empty for the thesis's policies.
+    The fields are the keys of the files (docs/reference/data-files.md).
     """
 
     name: str
@@ -40,11 +40,12 @@ class Policy(FileTable, frozen=True, eq=False):
     pages: Mapping[Extent, Pages]
     tolerance: Annotated[float, Meta(ge=0, lt=1)]
     word: Mapping[Extent, _PolicyWord] = field(default_factory=dict)
-    since: str = ""
+    since: str = ""  # empty for the thesis's policies
     setting: Annotated[tuple[str, ...], Meta(min_length=2, max_length=2, description="a file and its value")] = ()
     unlisted: bool = False
     tiers: Literal["", "fast", "own"] = ""
     caches: bool = False
+    note: str = ""  # for readers of the file
 
     def __post_init__(self) -> None:
         """Raise ValueError for a table without one of the extents."""
@@ -58,7 +59,7 @@ class Policy(FileTable, frozen=True, eq=False):
         return any("{bind}" in option for option in self.part)
 
     def numactl(self, extent: Extent, *, bind: str, numa_nodes: str) -> tuple[str, ...]:
-        """Return numactl's options with the placeholders of policies.toml replaced."""
+        """Return numactl's options with their placeholders replaced."""
         template = self.whole if extent == "whole" else self.part
         return tuple(t.format(bind=bind, numa_nodes=numa_nodes) for t in template)
 
@@ -71,8 +72,8 @@ class Policy(FileTable, frozen=True, eq=False):
 
 
 def parse(text: str, file: str) -> dict[str, Policy]:
-    """Return the policies of a TOML text; raises BadInput naming *file*, the line and the entry."""
-    document = documents.parse_toml(text, file)
+    """Return the policies of a text in TOML or JSON; raises BadInput naming *file*, the line and the entry."""
+    document = documents.parse_table(text, file)
     policies = document.entries(Policy, _NAME)
     for name, policy in policies.items():
         try:
@@ -85,7 +86,7 @@ def parse(text: str, file: str) -> dict[str, Policy]:
 
 @functools.cache
 def policies() -> dict[str, Policy]:
-    """Return all policies by name, in the order of policies.toml; a site's file adds to them or replaces some."""
+    """Return all policies by name, in the order of policies.json; a site's file adds to them or replaces some."""
     return functools.reduce(operator.or_, documents.tables("policies.toml", parse))
 
 
