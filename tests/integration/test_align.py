@@ -474,10 +474,21 @@ def test_an_input_without_reads_gives_what_the_aligner_gives(placed, bwa, tmp_pa
     """A sample may be empty, and several instances may be advised for such commands."""
     empty = tmp_path / "empty.fq"
     empty.write_bytes(content)
-    argv = [*bwa[0][:-2], str(empty)]
-    done = placed(TWO, "--", *argv)
-    assert done.stdout.splitlines()[:-1] == by_hand(*argv).splitlines()[:-1]
-    assert b"no reads: bwa-mem runs as it is" in done.stderr
+    pipe, writing = os.pipe()
+    os.set_inheritable(pipe, True)
+    os.write(writing, content)
+    os.close(writing)
+    expected = by_hand(*bwa[0][:-2], empty).splitlines()[:-1]
+    for source in (empty, f"/dev/fd/{pipe}"):
+        done = placed(TWO, "--", *bwa[0][:-2], source)
+        assert done.stdout.splitlines()[:-1] == expected
+        assert b"no reads: bwa-mem runs as it is" in done.stderr
+    os.close(pipe)
+    # The aligner would wait for another writer of a named pipe.
+    named = tmp_path / "named"
+    os.mkfifo(named)
+    with subprocess.Popen(["cp", empty, named]):
+        assert b"named: no reads" in placed(TWO, "--", *bwa[0][:-2], named, status=2).stderr
 
 
 @needs_two

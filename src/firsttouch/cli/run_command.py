@@ -28,7 +28,7 @@ from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.messages import Messages
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.reads import is_for_no_aligner
+from firsttouch.genomics.reads import NoReads, is_for_no_aligner
 from firsttouch.genomics.sinks import AlignOutput, Sink, default_threads, open_sink
 from firsttouch.host import grant
 from firsttouch.host.available_memory import available_bytes
@@ -315,7 +315,14 @@ def _align(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
         task = _Task(request, command, scenario, output, sink, scratch, stop, copies, uses)
-        result = task.streamed() if divided else task.unsplit()
+        try:
+            result = task.streamed() if divided else task.unsplit()
+        except NoReads:  # in a pipe
+            if any(Path(file).resolve().is_fifo() for lane in command.lanes for file in lane):
+                raise  # the program would wait for another writer
+            say(f"no reads: {command.aligner.name} runs as it is")
+            scenario = task.scenario = scenario.with_instances(1)
+            result = task.unsplit()
         files = sink.finish()
     _report(request, command, scenario, result)
     document = _run_document(task, result, files) | {

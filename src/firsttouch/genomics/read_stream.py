@@ -29,7 +29,7 @@ from firsttouch.genomics.fastq import (
 )
 from firsttouch.genomics.inputs import Input
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.reads import BatchRule, Reads, template_name
+from firsttouch.genomics.reads import BatchRule, NoReads, Reads, template_name
 
 #: The approximate number of parts per instance for small inputs, which bounds how unequal the shares are.
 PARTS_EACH = 16
@@ -240,7 +240,7 @@ class ReadStream:
                     if self._is_divided:
                         return
             if not self.progress.records:
-                raise BadInput("no reads", file=self._inputs[0][0].label)
+                raise NoReads("no reads", file=self._inputs[0][0].label)
         except BaseException:
             self._stop.set()  # otherwise the thread that waits for a pipe would never end
             raise

@@ -72,6 +72,10 @@ def _head_of(path: str) -> bytes:
     return b""
 
 
+class NoReads(BadInput):
+    """The inputs have no reads."""
+
+
 class ReadFile(Struct, frozen=True):
     """A file of reads, plain or gzip; *size* (bytes) and *modified* (ns) reveal later changes."""
 
