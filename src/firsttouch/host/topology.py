@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -256,64 +256,84 @@ class Topology(Struct, frozen=True, dict=True):
 
 
 class _Element(dict[str, str]):
-    """The attributes of an XML element. Loading ElementTree would take a twentieth of a short command's time."""
+    """The attributes of an XML element; loading ElementTree would take a twentieth of a short command's time.
 
-    def __init__(self, tag: str, attributes: dict[str, str]) -> None:
+    *package* and *core* are unique numbers of the objects around it (-1: none), because the kernel's numbers of
+    cores repeat between packages. *side_caches* are the bytes of memory-side caches around it.
+    """
+
+    package = core = -1
+    side_caches = 0
+
+    def __init__(self, tag: str, attributes: dict[str, str], around: _Element | None = None) -> None:
         super().__init__(attributes)
         self.tag, self.text, self.children = tag, list[str](), list[_Element]()
+        if around is not None:
+            self.package, self.core, self.side_caches = around.package, around.core, around.side_caches
 
     def findall(self, tag: str, **attributes: str) -> list[_Element]:
         """Return the children with that tag and those attributes."""
         return [child for child in self.children if child.tag == tag and attributes.items() <= child.items()]
 
 
-def _read_elements(text: str) -> _Element:
-    """Return the root of an XML document; raises ExpatError."""
-    path = [_Element("", {})]
-    parser = expat.ParserCreate()
+def _read_elements(text: str) -> list[_Element]:
+    """Return all elements of an XML document, beginning with the root; raises ExpatError and BadInput."""
+    elements, path, numbers = list[_Element](), [_Element("", {})], itertools.count()
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
-        path.append(_Element(tag, attributes))
-        path[-2].children.append(path[-1])
+        if len(path) > _DEEPEST:
+            raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
+        element = _Element(tag, attributes, path[-1])
+        if attributes.get("type") == "Package":
+            element.package = next(numbers)
+        elif attributes.get("type") == "Core":
+            element.core = next(numbers)
+        elif attributes.get("type") == _SIDE_CACHE:
+            element.side_caches += _count(element, "cache_size")
+        path[-1].children.append(element)
+        elements.append(element)
+        path.append(element)
 
     def add(text: str) -> None:
         path[-1].text.append(text)
 
+    parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = begin, lambda _tag: path.pop()
     parser.CharacterDataHandler = add
+    parser.ExternalEntityRefHandler = lambda *_: 0  # an entity in another file is an error
     parser.Parse(text, True)
-    return path[0].children[0]
+    return elements
 
 
 def parse_xml(text: str, *, file: str | Path | None = None) -> Topology:
     """Return the topology of an hwloc XML document; raises BadInput, naming *file*, for anything else."""
     try:
-        root = _read_elements(text)
+        root, *elements = _read_elements(text)
+        machines = root.findall("object", type="Machine")
+        if root.tag != "topology" or not machines:
+            raise BadInput("no Machine object")
+        if root.get("version", "1").split(".")[0] == "1":
+            raise BadInput("it is XML of version 1: convert it with `lstopo --input FILE out.xml`")
+        objects = [element for element in elements if element.tag == "object"]
+        return replace(_assemble(root, machines[0], objects), file=None if file is None else Path(file))
     except expat.ExpatError as error:
         raise BadInput(f"not XML: {error}", file=file) from error
-    machines = root.findall("object", type="Machine")
-    if root.tag != "topology" or not machines:
-        raise BadInput("not an hwloc topology: no Machine object", file=file)
-    if root.get("version", "1").split(".")[0] == "1":
-        raise BadInput("hwloc XML of version 1: convert it with `lstopo --input FILE out.xml`", file=file)
-    try:
-        return replace(_assemble(root, machines[0]), file=None if file is None else Path(file))
     except (BadInput, ValueError) as error:
         raise BadInput(f"not an hwloc topology: {error}", file=file) from error
 
 
-def _assemble(root: _Element, machine: _Element) -> Topology:
+def _assemble(root: _Element, machine: _Element, objects: Sequence[_Element]) -> Topology:
     pus: list[Pu] = []
     nodes: list[NumaNode] = []
     bandwidths = _bandwidths(root)
     caches: list[Cache] = []
     dies: list[frozenset[int]] = []
-    for element, above in _objects(machine, itertools.count(), _Above(-1, -1, 0)):
+    for element in objects:
         kind = element.get("type", "")
         if kind == "PU":
             # A hypervisor may hide the Core objects: then each PU is treated as a core.
             index = _number(element)
-            pus.append(Pu(index, above.core if above.core >= 0 else 1_000_000 + index, above.package, None))
+            pus.append(Pu(index, element.core if element.core >= 0 else 1_000_000 + index, element.package, None))
         elif kind == "NUMANode":
             near = cpuset = _cpuset(element)
             if listed := element.findall("info", name=_PUS):
@@ -322,7 +342,7 @@ def _assemble(root: _Element, machine: _Element) -> Topology:
             offline = tuple(sorted(parse_list(absent[0].get("value", "")))) if absent else ()
             memory, subtype = _count(element, "local_memory"), element.get("subtype", "")
             node = NumaNode(_number(element), tuple(sorted(cpuset)), memory, subtype, _huge(element), near)
-            rate, cached = bandwidths.get(element.get("gp_index", "")), above.side_caches
+            rate, cached = bandwidths.get(element.get("gp_index", "")), element.side_caches
             nodes.append(
                 replace(node, side_cache_bytes=cached, tier=_tier(element), bandwidth=rate, offline=offline)
             )
@@ -356,35 +376,6 @@ def _assemble(root: _Element, machine: _Element) -> Topology:
             int(n): int(size) for n, _, size in (v.partition(":") for name, v in named if name == _LEFT_OUT)
         },
     )
-
-
-class _Above(Struct, frozen=True):
-    """The place of an object: its package and core (-1: none), and the bytes of memory-side caches before it."""
-
-    package: int
-    core: int
-    side_caches: int
-
-
-def _objects(
-    element: _Element, numbers: Iterator[int], above: _Above, depth: int = 0
-) -> Iterator[tuple[_Element, _Above]]:
-    """Yield the objects of a tree. Packages and cores are numbered by *numbers*.
-
-    The kernel's own numbers of cores repeat between packages.
-    """
-    if depth > _DEEPEST:
-        raise BadInput(f"its objects are nested more than {_DEEPEST} deep")
-    kind = element.get("type")
-    if kind == "Package":
-        above = replace(above, package=next(numbers))
-    elif kind == "Core":
-        above = replace(above, core=next(numbers))
-    elif kind == _SIDE_CACHE:
-        above = replace(above, side_caches=above.side_caches + _count(element, "cache_size"))
-    yield element, above
-    for child in element.findall("object"):
-        yield from _objects(child, numbers, above, depth + 1)
 
 
 def _bandwidths(root: _Element) -> dict[str, int]:
