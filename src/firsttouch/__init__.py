@@ -3,6 +3,7 @@
 
 The names of ``__all__`` are for scripts and notebooks (docs/reference/python.md). Each is loaded at its first use.
 """
+# ruff: noqa: F401, PLE0604 - the first names are for editors and type checkers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,32 +25,24 @@ if TYPE_CHECKING:
     #: The version in pyproject.toml. It is read at its first use, when main() already handles interrupts.
     __version__: str
 else:
-    #: Public name -> its module, and its name in that module.
-    _PUBLIC = {
-        "AdviceChoices": ("advice.advising", "Choices"),
-        "AlignRequest": ("cli.run_command", "AlignRequest"),
-        "AspectRequest": ("benchmarks.measure", "AspectRequest"),
-        "BadInput": ("errors", "BadInput"),
-        "CannotHere": ("errors", "CannotHere"),
-        "FirstTouchError": ("errors", "FirstTouchError"),
-        "Missing": ("errors", "Missing"),
-        "ProgramSpec": ("benchmarks.site_checks", "ProgramSpec"),
-        "RunFailed": ("errors", "RunFailed"),
-        "RunRequest": ("cli.run_dataset", "RunRequest"),
-        "advise_program": ("advice.advising", "advise_program"),
-        "align": ("cli.run_command", "align"),
-        "append_records": ("records.schema", "append"),
-        "judge": ("report.inputs", "judge"),
-        "load_system": ("systems.definition", "load"),
-        "load_topology": ("host.topology", "load"),
-        "measure_aspect": ("benchmarks.measure", "measure_aspect"),
-        "measure_program": ("benchmarks.site_checks", "measure_program"),
-        "plan": ("scenarios.placement", "plan"),
-        "read_records": ("records.schema", "read"),
-        "run_aligner": ("cli.run_dataset", "run_aligner"),
-        "write_comparison": ("report.writing", "write_comparison"),
-        "write_report": ("report.writing", "write_report"),
+    #: Module -> its public names here.
+    _NAMES = {
+        "advice.advising": ("Choices as AdviceChoices", "advise_program"),
+        "benchmarks.measure": ("AspectRequest", "measure_aspect"),
+        "benchmarks.site_checks": ("ProgramSpec", "measure_program"),
+        "cli.run_command": ("AlignRequest", "align"),
+        "cli.run_dataset": ("RunRequest", "run_aligner"),
+        "errors": ("BadInput", "CannotHere", "FirstTouchError", "Missing", "RunFailed"),
+        "host.topology": ("load as load_topology",),
+        "records.schema": ("append as append_records", "read as read_records"),
+        "report.inputs": ("judge",),
+        "report.writing": ("write_comparison", "write_report"),
+        "scenarios.placement": ("plan",),
+        "systems.definition": ("load as load_system",),
     }
+    #: Public name -> its module, and its name in that module.
+    _PUBLIC = {text.split()[-1]: (module, text.split()[0]) for module, texts in _NAMES.items() for text in texts}
+    __all__ = [*_PUBLIC]
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
@@ -63,33 +56,6 @@ else:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
         globals()[name] = value
         return value
-
-
-__all__ = [
-    "AdviceChoices",
-    "AlignRequest",
-    "AspectRequest",
-    "BadInput",
-    "CannotHere",
-    "FirstTouchError",
-    "Missing",
-    "ProgramSpec",
-    "RunFailed",
-    "RunRequest",
-    "advise_program",
-    "align",
-    "append_records",
-    "judge",
-    "load_system",
-    "load_topology",
-    "measure_aspect",
-    "measure_program",
-    "plan",
-    "read_records",
-    "run_aligner",
-    "write_comparison",
-    "write_report",
-]
 
 
 def installed_version(package: str) -> str | None:
