@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-from types import ModuleType
 
 _INTERRUPTED = 128 + signal.SIGINT
 
@@ -16,34 +15,29 @@ def _end(_number: int, _frame: object) -> None:
     os._exit(_INTERRUPTED)
 
 
-def _command_line() -> ModuleType:
-    """Import the command line, and msgspec without typing_extensions.
-
-    msgspec only imports names from it that this Python's typing has, too, and the import is a tenth of the CPU
-    time of `firsttouch --version`.
-    """
-    sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]  # refuses the import
+def _run() -> int:
+    """Run a command and return its exit status: 130 after Ctrl-C, also while Python loads or unloads modules."""
+    gc.set_threshold(50_000)  # more than a command allocates while it loads
+    # A shell's background job ignores interrupts; in other processes one would be a traceback while modules load.
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default:
+        signal.signal(signal.SIGINT, _end)
+    # msgspec imports typing_extensions only for names that the typing of this Python has, which takes a tenth of
+    # the CPU time of `firsttouch --version`. None is the import system's way to refuse a module.
+    sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]
     from firsttouch import cli  # noqa: PLC0415 - see above
 
     if sys.modules["typing_extensions"] is None:
         del sys.modules["typing_extensions"]
-    return cli
-
-
-def _run() -> int:
-    """Run a command and return its exit status: 130 after Ctrl-C, also while Python loads or unloads modules."""
-    gc.set_threshold(50_000)  # more than a command allocates while it loads
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # a shell's background job ignores it
-        return int(_command_line().main())
-    signal.signal(signal.SIGINT, _end)
-    cli = _command_line()  # this takes most of the start, and an interrupt would be a traceback
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if is_default:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return int(cli.main())
     except KeyboardInterrupt:  # before or after the command itself
         return _INTERRUPTED
     finally:
-        signal.signal(signal.SIGINT, _end)
+        if is_default:
+            signal.signal(signal.SIGINT, _end)
 
 
 def main() -> int:
