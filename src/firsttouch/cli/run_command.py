@@ -190,7 +190,7 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
         atomic_files.check_place(command.summary_file)
     if request.tables:
         written = [*request.tables, *([output.named] if output.is_file else [])]
-        atomic_files.refuse_overwriting(written, command.files())
+        atomic_files.refuse_overwriting(written, [*command.files(), *command.written_files()])
         for table in request.tables:
             atomic_files.check_place(table)
     if not output.is_file and request.json:

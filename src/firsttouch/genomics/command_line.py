@@ -171,16 +171,15 @@ class UserCommand(Struct, frozen=True):
         return parse(self._joined(program, self._numbers(threads), self._absent(threads)))
 
     def files(self) -> list[Path]:
-        """Return every file that the command may read: the program, the index, and files that its words name."""
-        # Words that name its output are excluded: the command runs without them, or they name the standard output.
-        outputs = self._outputs()
-        return self._read_files(a for a in outputs if self.output or atomic_files.is_stream(Path(a.values[-1])))
+        """Return every file that the command may read: the program, the index, and files that its words name.
+
+        Its output is not one of them.
+        """
+        return self._read_files(self._outputs())
 
     def written_files(self) -> list[Path]:
         """Return the files that the program itself writes: its output and the files of its options."""
-        outputs = [
-            value for a in self._outputs() for value in a.values[-1:] if self.output is None and value != "-"
-        ]
+        outputs = [v for a in self._outputs() for v in a.values[-1:] if self.output is None and v != "-"]
         names = [name for a in self.arguments.items for name in self._syntax.files_written(a.name, a.values)]
         return _paths([*outputs, *names])
 
