@@ -482,7 +482,7 @@ def test_an_input_without_reads_gives_what_the_aligner_gives(placed, bwa, tmp_pa
     for source in (empty, f"/dev/fd/{pipe}"):
         done = placed(TWO, "--", *bwa[0][:-2], source)
         assert done.stdout.splitlines()[:-1] == expected
-        assert b"no reads: bwa-mem runs as it is" in done.stderr
+        assert (b"the reads are too few" if source == empty else b"no reads: bwa-mem runs") in done.stderr
     os.close(pipe)
     # The aligner would wait for another writer of a named pipe.
     named = tmp_path / "named"

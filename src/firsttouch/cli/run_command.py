@@ -286,9 +286,6 @@ def _align(
     decompressed = any(is_for_no_aligner(file) for lane in command.lanes for file in lane)
     wanted = request.progress is not None or decompressed
     divided = scenario.instances > 1 or (wanted and not command.whole)
-    if not (command.whole or _text_bytes([lane[0] for lane in command.lanes], 1)):
-        say(f"no reads: {command.aligner.name} runs as it is")
-        divided = False
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     with contextlib.ExitStack() as stack:
@@ -317,7 +314,7 @@ def _align(
         task = _Task(request, command, scenario, output, sink, scratch, stop, copies, uses)
         try:
             result = task.streamed() if divided else task.unsplit()
-        except NoReads:  # in a pipe
+        except NoReads:
             if any(Path(file).resolve().is_fifo() for lane in command.lanes for file in lane):
                 raise  # the program would wait for another writer
             say(f"no reads: {command.aligner.name} runs as it is")
