@@ -25,6 +25,8 @@ from firsttouch.units import format_bytes
 REPORT = ("polars", "reframe", "jinja2", "prometheus_client")
 #: The address space (bytes) that they need on hosts with up to 64 PUs. With less, polars aborts the process.
 _ADDRESSES = 2 << 30
+#: The programs that `make setup` installs or builds; aligners name their packages.
+_FROM_SETUP = {"dwgsim", "likwid-bench", "numactl", "perf", "samtools", "setpriv", "stream", "zstd"}
 
 
 def require(*programs: str) -> None:
@@ -35,7 +37,8 @@ def require(*programs: str) -> None:
                 file = Path(program)
                 reason = "a folder" if file.is_dir() else "not executable" if file.exists() else "not there"
                 raise Missing(f"{program} is {reason}")
-            raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
+            hint = ": `make setup` installs it, or install its package" if program in _FROM_SETUP else ""
+            raise Missing(f"'{program}' is not on PATH{hint}")
 
 
 def require_package(*modules: str) -> None:

@@ -53,6 +53,16 @@ def test_an_interrupt_leaves_no_tool_behind(monkeypatch, script, starting):
     assert not Path(f"/proc/{pids[0]}").exists()
 
 
+def test_a_missing_program_is_said_to_be_installed_only_if_it_would_be(monkeypatch):
+    packages = (Path(__file__).parents[2] / "setup" / "debian-packages.txt").read_text(encoding="utf-8").split()
+    assert tools._FROM_SETUP - {"stream"} <= set(packages)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Missing, match="'samtools' is not on PATH: `make setup` installs it"):
+        tools.require("samtools")
+    with pytest.raises(Missing, match=r"^'mine' is not on PATH$"):
+        tools.require("mine")
+
+
 def test_a_python_package_that_is_not_there_is_named_with_what_installs_it(monkeypatch):
     with pytest.raises(Missing, match=r"no_such_package .*make setup"):
         tools.require_package("re", "no_such_package")
