@@ -489,7 +489,10 @@ UNDIVIDED = {
     "/sw/bwa-0.7.17 mem ref r.fq": "/sw/bwa-0.7.17 .* bwa,",
     "nice -n 5 env A=1 ./bwa-0.7.17 mem ref r.fq": r"\./bwa-0.7.17 .* bwa,",
     "minimap2_v2.28 -a i.mmi r.fq": "minimap2_v2.28 .* minimap2,",
+    "./bwa-copy mem ref r.fq": r"\./bwa-copy is not known as an aligner; under the name bwa,",
+    "nice ./bwa.new mem ref r.fq": r"\./bwa\.new is not known .* bwa,",
     "bowtie2-build ref i": None,
+    "./bwa-copy index ref": None,
     "samtools sort minimap2-2.28.bam": None,
 }
 

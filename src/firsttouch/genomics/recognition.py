@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from firsttouch.genomics.aligners import Aligner
 
 #: A version at the end of a program's name, as in bwa-0.7.17.
-_VERSION = re.compile(r"[-_.]v?\d[\w.-]*$")
+_VERSION = r"[-_.]v?\d[\w.-]*$"
+#: What may follow a program's name in the name of a copy, as in bwa-new.
+_ENDING = "[-_.].*"
 #: The text of a file, which is read once.
 _text = functools.cache(documents.read_text)
 #: More words than begin any aligner's command.
@@ -48,6 +50,7 @@ def undivided_because(words: Sequence[str]) -> str:
     """Return why *words*, which call no aligner, are not divided if they run one nevertheless, or an empty string.
 
     Another program may precede it, such as nice, or its name may have a version, such as bwa-0.7.17, or be a link.
+    A copy such as bwa-new is noticed by its subcommand only, because bowtie2-build does not align.
     """
     called = os.path.realpath(shutil.which(words[0]) or words[0])
     if words[0].endswith("sh"):  # a script is one word
@@ -62,14 +65,15 @@ def undivided_because(words: Sequence[str]) -> str:
         names = {_unversioned(word), "" if number else _unversioned(called)}
         for program, *others in begins:
             # Behind another program, a single word such as minimap2-2.28.bam may be a file.
-            if program in names and beginning[: len(others)] == others and (others or not number):
-                return f"{word} runs as one process; under the name {program}, its reads would be divided"
+            begins_so = beginning[: len(others)] == others and (others or not number)
+            if begins_so and (program in names or (others and program == _unversioned(word, _ENDING))):
+                return f"{word} is not known as an aligner; under the name {program}, its reads would be divided"
     return ""
 
 
 def _with_names(words: Sequence[str]) -> tuple[list[Aligner], BadInput | None]:
     """Return the aligners whose table [command] may name one of *words*, and an error of another file."""
-    names = {name for word in words for name in (word.rpartition("/")[2], _unversioned(word))}
+    names = {_unversioned(word, end) for word in words for end in ("", _VERSION, _ENDING)}
     candidates: list[Aligner] = []
     error: BadInput | None = None
     for name, file in paths.data_files("aligners", ".toml").items():
@@ -86,6 +90,6 @@ def _with_names(words: Sequence[str]) -> tuple[list[Aligner], BadInput | None]:
     return candidates, error
 
 
-def _unversioned(word: str) -> str:
-    """Return the name of a program without its folder and version."""
-    return _VERSION.sub("", word.rpartition("/")[2])
+def _unversioned(word: str, ending: str = _VERSION) -> str:
+    """Return the name of a program without its folder and its version or another *ending*."""
+    return re.sub(ending, "", word.rpartition("/")[2])
