@@ -113,7 +113,12 @@ def test_a_program_under_the_policies(run_here, tmp_path, scratch, monkeypatch):
     valid = [p for p in document["policies"] if p["status"] == "valid"]
     assert document["runs"] == len(runs.read_text().splitlines())
     # The first run reads the program from the disk, so its time is not among the samples.
+    announced, expected = re.findall(
+        r"up to about (\d+) (?:times|runs, about \d+ (?:s|min|h) left$)", done.stderr, re.M
+    )
+    assert done.stderr.startswith("the program runs up to about")
     assert done.stderr.count("warm-up, not used") == 1
+    assert int(announced) == int(expected) + 1 >= 3
     (original,) = (p for p in valid if p["policy"] == "original")
     assert len(original["samples"]) == len(re.findall(r"1x\d+-default \(", done.stderr)) - 1 > 0
     assert document["recommended"] in {p["policy"] for p in valid}

@@ -13,6 +13,7 @@ import contextlib
 import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
-from firsttouch.execution.progress import Steps
+from firsttouch.execution.progress import Steps, time_left
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe, splice
 from firsttouch.host.pages import Memory
@@ -141,14 +142,18 @@ class _Rounds:
 
     def all(self, rounds: int) -> ProgramComparison:
         """Run all rounds."""
+        policy = self.scenarios[self.usual].policy
+        first = [i for i, s in enumerate(self.scenarios) if not s.options or s.policy == policy]
+        left = len(first) + (rounds - 1) * (1 + KEPT)
+        self.say(f"the program runs up to about {1 + left} times; its first run shows how long that takes")
         # The first run reads the program and its files from disk.
-        self._once(self.usual, rounds * (1 + KEPT))
-        self.say(f"{self.scenarios[self.usual].name}: warm-up, not used")
+        began = time.monotonic()
+        self._once(self.usual, left)
+        expected = time_left(left * (time.monotonic() - began))
+        self.say(f"{self.scenarios[self.usual].name}: warm-up, not used; up to about {left} runs, {expected}")
         self.costs[self.usual].clear()
         self._rounds[self.usual].clear()
         self.misplaced[self.usual].clear()
-        policy = self.scenarios[self.usual].policy
-        first = [i for i, s in enumerate(self.scenarios) if not s.options or s.policy == policy]
         self._round(first, 0, rounds)
         if not any(self.costs):
             # A short run may end between two samples of its placement.
