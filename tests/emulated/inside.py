@@ -22,7 +22,8 @@ from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.sampling import Watching
 from firsttouch.host.topology import read_host
-from firsttouch.scenarios.placement import Need, Plan, Scenario, plan
+from firsttouch.scenarios.memory_fit import Need
+from firsttouch.scenarios.placement import Plan, Scenario, plan
 
 # In the emulator, a sample takes a tenth of a second; with the usual share of the time there would be hardly any.
 SHARE = 0.5

@@ -19,7 +19,8 @@ from firsttouch.datasets.fetch import get
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import read_host
-from firsttouch.scenarios.placement import Need, plan
+from firsttouch.scenarios.memory_fit import Need
+from firsttouch.scenarios.placement import plan
 from firsttouch.systems.definition import load
 from study_files import study
 

@@ -18,23 +18,10 @@ from firsttouch.errors import BadInput, CannotHere, did_you_mean
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.scenarios import memory_options, policies, tiers
-from firsttouch.scenarios.layout import SCALING_EIGHTHS, Layout, Share
+from firsttouch.scenarios.layout import Layout, Share
 from firsttouch.scenarios.memory_fit import Need, shortage, why_unshared
 from firsttouch.scenarios.memory_options import Copies
 from firsttouch.scenarios.policies import GROUPS, Extent, Policy, refusal, select_policies
-
-__all__ = [
-    "SCALING_EIGHTHS",
-    "Need",
-    "Placement",
-    "Plan",
-    "Scenario",
-    "ScenarioName",
-    "TaskShare",
-    "distinct",
-    "plan",
-    "plan_task",
-]
 
 #: The name of a scenario: instances, threads of each instance (none: all PUs are divided), and the policy.
 _NAME = re.compile(r"([1-9][0-9]{0,5})[xX]([1-9][0-9]{0,5})?-([a-zA-Z-]+)")
