@@ -105,6 +105,21 @@ def test_a_file_for_the_summary(placed, lanes, tmp_path, tmp_path_factory, layou
         file.unlink()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bwa-mem", "bwa mem -t 2 -K 20000 -R @RG\\tID:a {index}"),
+        ("minimap2", "minimap2 -ax sr -t 2 -K 20000 {index}.mmi"),
+    ],
+)
+def test_the_command_is_printed_once_as_it_was_typed(placed, lanes, tmp_path_factory, name, text):
+    index = genomes.built(genomes.installed(name), lanes[0], tmp_path_factory)
+    words = [*text.format(index=index).split(" "), str(lanes[1][0])]
+    by_hand = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    expected, printed = ([x for x in err.splitlines() if "CMD" in x] for err in (by_hand, placed(2, words)))
+    assert printed == expected != []
+
+
 def alignments(sam):
     return [line for line in sam.splitlines() if not line.startswith("@")]
 

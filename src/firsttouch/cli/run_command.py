@@ -432,6 +432,7 @@ class _Task(Struct):
             any_names=command.aligner.align.any_names,
         ) as reads:
             messages = Messages(command.aligner.summary, self.scenario.instances, _write_message)
+            messages.typed = " ".join(command.words)
             work = stream.Run(
                 command,
                 self.scenario,

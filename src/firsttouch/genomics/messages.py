@@ -238,13 +238,14 @@ class _Log(Struct):
     number: int
     file: Path
     lines: collections.Counter[str]
+    command: tuple[str, str]  # the instance's, and the user's in its place
     summary: _InstanceSummary | None = None
     is_unclear: bool = False
 
     @classmethod
-    def read(cls, number: int, file: Path, description: AlignerSummary) -> _Log:
+    def read(cls, number: int, file: Path, description: AlignerSummary, command: tuple[str, str]) -> _Log:
         """Read the log *file* of instance *number*."""
-        log = cls(number, file, collections.Counter())
+        log = cls(number, file, collections.Counter(), command)
         block: list[str] = []
         for text, kind in log.parts(description):
             if kind == "summary":
@@ -262,7 +263,7 @@ class _Log(Struct):
         kind = ""
         with self.file.open(encoding="utf-8", errors="replace", newline="\n") as stream:
             for line in stream:
-                text = line.rstrip("\r\n")
+                text = line.rstrip("\r\n").replace(*self.command)
                 if kind != "apart":
                     is_apart = any(expression.search(text) for expression in description.apart)
                     kind = "summary" if description.has(text) else "apart" if is_apart else "common"
@@ -280,10 +281,11 @@ class Messages:
     """Passes the messages of an aligner's *instances* to *write*, in the order of the instances.
 
     A line that several instances print is written once, and a line about one instance with its number. The
-    messages of a single instance are written as they are.
+    messages of a single instance are written as they are. Each of *commands*, by instance, is written as *typed*.
     """
 
     def __init__(self, description: AlignerSummary, instances: int, write: Callable[[str], object]) -> None:
+        self.typed, self.commands = "", dict[int, str]()
         self._description, self._write = description, write
         self.is_joined = instances > 1
         self._summaries: list[_InstanceSummary] = []
@@ -297,7 +299,8 @@ class Messages:
                 for line in end_of_log(file).splitlines():
                     self._write(f"instance {number}: {line}\n" if self.is_joined else f"{line}\n")
             return
-        logs = [_Log.read(number, file, self._description) for number, file in files.items()]
+        commands = {number: (self.commands.get(number, self.typed), self.typed) for number in files}
+        logs = [_Log.read(number, file, self._description, commands[number]) for number, file in files.items()]
         summaries = [log.summary for log in logs if log.summary]
         is_usual = self._description.always or bool(summaries)
         lacking = is_usual and len(summaries) < len(logs)

@@ -404,6 +404,8 @@ class _Launch:
                 index=use.pages,
             )
             jobs.append(job)
+            if run.messages:
+                run.messages.commands[number] = " ".join(argvs[step])
         return jobs
 
     def _described(self, header: bytes) -> bytes:

@@ -294,12 +294,9 @@ def _read_elements(text: str) -> list[_Element]:
         elements.append(element)
         path.append(element)
 
-    def add(text: str) -> None:
-        path[-1].text.append(text)
-
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = begin, lambda _tag: path.pop()
-    parser.CharacterDataHandler = add
+    parser.CharacterDataHandler = lambda text: path[-1].text.extend([text])
     parser.ExternalEntityRefHandler = lambda *_: 0  # an entity in another file is an error
     parser.Parse(text, True)
     return elements
