@@ -4,18 +4,22 @@
 Method. Each command runs ROUNDS times after a first run that fills Python's caches. Its CPU time is the user and
 system time of the process and its children (the probe reads the topology). It hardly depends on other load on the
 host. Python's own start-up is printed for comparison.
+
+`bench/startup.py PROGRAM` compares `run -- true` with the program `firsttouch` of another checkout: both run PAIRS
+times, in a drawn order within each pair, and the median of the pairs' ratios is printed with its quartiles.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import resource
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-ROUNDS = 15
+ROUNDS, PAIRS = 15, 60
 FIRSTTOUCH = str(Path(sys.executable).with_name("firsttouch"))
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
@@ -39,8 +43,24 @@ def cpu_seconds(argv: list[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def compare(other: str) -> None:
+    """Print the CPU time of this `firsttouch run -- true` relative to that of the program *other*."""
+    pairs: list[dict[str, float]] = []
+    for number in range(2 + PAIRS):  # the first two fill caches
+        programs = random.Random(number).sample([FIRSTTOUCH, other], 2)  # noqa: S311
+        pairs.append({program: cpu_seconds([program, "run", "--", "true"]) for program in programs})
+    ratios = [pair[FIRSTTOUCH] / pair[other] for pair in pairs[2:]]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    here, there = (statistics.median(pair[program] for pair in pairs[2:]) for program in (FIRSTTOUCH, other))
+    print(f"firsttouch run -- true: {here:.3f} CPU seconds here, {there:.3f} by {other}")
+    print(f"median ratio {middle:.3f} (quartiles {low:.3f} to {high:.3f}, {len(ratios)} pairs)")
+
+
 def main() -> None:
     """Measure and print."""
+    if sys.argv[1:]:
+        compare(sys.argv[1])
+        return
     for name, argv in COMMANDS.items():
         cpu_seconds(argv)
         values = [cpu_seconds(argv) for _ in range(ROUNDS)]
