@@ -256,14 +256,10 @@ class Topology(Struct, frozen=True, dict=True):
 
 
 class _Element(dict[str, str]):
-    """The attributes of an XML element; loading ElementTree would take a twentieth of a short command's time.
+    """The attributes of an XML element. Loading ElementTree would take a twentieth of a short command's time."""
 
-    *package* and *core* are unique numbers of the objects around it (-1: none), because the kernel's numbers of
-    cores repeat between packages. *side_caches* are the bytes of memory-side caches around it.
-    """
-
-    package = core = -1
-    side_caches = 0
+    package = core = -1  # unique numbers of the objects around it; the kernel's repeat between packages
+    side_caches = 0  # bytes of the memory-side caches around it
 
     def __init__(self, tag: str, attributes: dict[str, str], around: _Element | None = None) -> None:
         super().__init__(attributes)
