@@ -37,8 +37,9 @@ def require(*programs: str) -> None:
                 file = Path(program)
                 reason = "a folder" if file.is_dir() else "not executable" if file.exists() else "not there"
                 raise Missing(f"{program} is {reason}")
-            hint = ": `make setup` installs it, or install its package" if program in _FROM_SETUP else ""
-            raise Missing(f"'{program}' is not on PATH{hint}")
+            if program in _FROM_SETUP:
+                raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
+            raise Missing(f"'{program}' is not on PATH")
 
 
 def require_package(*modules: str) -> None:
