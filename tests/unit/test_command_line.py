@@ -504,6 +504,11 @@ def test_a_link_to_an_aligner_is_said_to_be_undivided(tmp_path):
     assert not undivided_because([str(link), "index", "ref"])
 
 
+def test_why_an_aligner_is_not_divided_under_a_scenario_of_two_instances(run_cli):
+    status, _, err = run_cli("run", "2x1-bound", "--", "nice", "bwa", "mem", "ref", "r.fq")
+    assert (status, err.startswith("note: nice runs one process of `bwa mem ...`")) == (2, True)
+
+
 @pytest.mark.parametrize("command", UNDIVIDED)
 def test_why_an_aligner_is_not_divided(command, monkeypatch, run_cli):
     words, expected = shlex.split(command), UNDIVIDED[command]
