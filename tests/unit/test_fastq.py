@@ -246,7 +246,7 @@ def test_names_of_no_pair(tmp_path, first, second):
     with pytest.raises(BadInput, match=rf"^{files[1]}:5: {names}"):
         inspect(files)
     both = write(tmp_path / "i.fq", text([r for pair in zip(*records, strict=True) for r in pair]))
-    with pytest.raises(BadInput, match=rf"^{both}:13: {names}"):
+    with pytest.raises(BadInput, match=rf"^{both}:13: {names.replace('2', '4', 1)}"):
         inspect([both], interleaved=True)
 
 

@@ -248,7 +248,7 @@ def test_inputs_that_are_refused(tmp_path):
 
 def test_lanes_that_end_early(tmp_path):
     good, short, empty = (write(tmp_path / f"{n}.fq", text(GOOD[:n])) for n in (3, 2, 0))
-    fewer = f"{short}: ends after 2 records, the other file of the pair has more"
+    fewer = f"{good}:9: record 3: no mate, the other file of the pair ends before it"
     assert error_of([(str(good), str(short))]) == fewer
     assert error_of([(str(good), str(write(tmp_path / "m", text(GOOD)))), (str(short), str(good))]) == fewer
     assert error_of([(str(empty),), (str(empty),)]) == f"{empty}: no reads"
@@ -361,6 +361,27 @@ def test_an_empty_lane_among_others(tmp_path, place, content):
     parts, progress = parts_of(lanes)
     assert parts == whole
     assert progress.records == 2 * len(GOOD)
+
+
+@pytest.mark.parametrize("how", ["file", "fifo"])
+def test_lanes_that_divide_differently_between_the_mates(tmp_path, how):
+    """Bowtie 1 and 2 and HISAT 2 read the files of each mate as one."""
+    mates, cuts = random_records(1000, mates=2), ((0, 500, 500, 1000), (0, 0, 400, 1000))
+    files = [
+        [
+            (tmp_path / f"{mate}-{lane}", text(mates[mate][cuts[mate][lane] : cuts[mate][lane + 1]]))
+            for mate in (0, 1)
+        ]
+        for lane in range(3)
+    ]
+    with contextlib.ExitStack() as stack:
+        lanes = [[stack.enter_context(offer(file, data, how)) for file, data in lane] for lane in files]
+        parts, progress = parts_of(lanes)
+    assert [b"".join(part[2][mate] for part in parts) for mate in range(2)] == [text(m) for m in mates]
+    assert progress.fraction == (1.0 if how == "file" else None)
+    if how == "file":
+        wrong = write(tmp_path / "wrong", text([*mates[1][400:999], ["@other", "A", "+", "I"]]))
+        assert f"{wrong}:2397: record 600: " in error_of([*lanes[:2], [lanes[2][0], str(wrong)]])
 
 
 def test_names_of_mates_that_may_differ(tmp_path):

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -140,6 +140,7 @@ def read_ahead(
             yield block
         if block.size < BLOCK:
             wait(pending)
+            pool.shutdown(wait=False)
             return
         blocks.append(block)
         pending.append(submit())
@@ -240,18 +241,26 @@ _NO_NAME = re.compile(rb"[^\t -~\x80-\xff]")
 
 
 class Chunk(Struct):
-    """Complete records in *data*, which SLACK further bytes follow; *first* is the file's offset of ``data[0]``.
+    """Complete records in *data*, which SLACK further bytes follow.
 
-    *starts* (n) and *ends* (n x 4, the newlines) are positions in *data*. *bases* (n) and *text* (n, without
-    carriage returns) are each record's number of bases and of bytes.
+    In the file *path*, *first* is the offset of ``data[0]``, and *before* the number of earlier records. *starts*
+    (n) and *ends* (n x 4, the newlines) are positions in *data*. *bases* (n) and *text* (n, without carriage
+    returns) are each record's number of bases and of bytes.
     """
 
+    path: Path
+    before: int
     data: Bytes
     first: int
     starts: Ints
     ends: Ints
     bases: Ints
     text: Ints
+
+    def error(self, number: int, reason: str) -> BadInput:
+        """Return an error in record *number* (from 0) of the chunk."""
+        number += self.before
+        return BadInput(f"record {number + 1}: {reason}", file=self.path, line=4 * number + 1)
 
 
 class FastqParser:
@@ -325,7 +334,8 @@ class FastqParser:
             return None
         self.longest = max(self.longest, int((ends[:count, 3] - starts[:count]).max()) + 1)
         first, self.end = self.end, self.end + int(ends[count - 1, 3]) + 1
-        return Chunk(data, first, starts[:count], ends[:count], bases[:count], text[:count])
+        before = self.records - count
+        return Chunk(self.path, before, data, first, starts[:count], ends[:count], bases[:count], text[:count])
 
     def _last(self, tail: bytes, ends: Ints) -> Chunk | None:
         """Return the last record if only its newline is missing; raises BadInput for any other rest."""
@@ -578,7 +588,7 @@ def inspect(
             parsers.append(FastqParser(file.path, data, multiple_of=1 + interleaved))
         for mates in mates_of(parsers, interleaved=interleaved):
             if not any_names:
-                check_names(parsers, mates, indexer.records)
+                check_names(mates)
             bases = sum((m.chunk.bases[m.records] for m in mates[1:]), mates[0].chunk.bases[mates[0].records])
             indexer.empty_mates += int((mates[-1].chunk.bases[mates[-1].records] == 0).sum())
             offsets = [m.chunk.first + m.chunk.starts[m.records] for m in mates[: len(files)]]
@@ -608,45 +618,43 @@ class Mate(Struct):
         return ReadNames(self.chunk.data, self.chunk.starts[self.records], self.chunk.ends[self.records, 0])
 
 
-def mates_of(parsers: Sequence[FastqParser], *, interleaved: bool) -> Iterator[list[Mate]]:
-    """Yield the records of one file, of interleaved pairs as mates 1 and 2, or of the two files of a pair.
+def mates_of(files: Sequence[Iterable[Chunk]], *, interleaved: bool) -> Iterator[list[Mate]]:
+    """Yield the records of single reads, of interleaved pairs as mates 1 and 2, or of the files of two mates.
 
-    Raises BadInput if one file of a pair has more.
+    *files* are the chunks of each mate. Raises BadInput if there are more of one mate.
     """
-    if len(parsers) == 2:
-        yield from _mates_of_two(parsers)
+    if len(files) == 2:
+        yield from _mates_of_two(files)
         return
-    for chunk in parsers[0]:
+    for chunk in files[0]:
         yield [Mate(chunk, slice(mate, None, 1 + interleaved)) for mate in range(1 + interleaved)]
 
 
-def _mates_of_two(parsers: Sequence[FastqParser]) -> Iterator[list[Mate]]:
-    streams = [iter(parser) for parser in parsers]
+def _mates_of_two(files: Sequence[Iterable[Chunk]]) -> Iterator[list[Mate]]:
+    streams = list(map(iter, files))
     chunks = [next(stream, None) for stream in streams]
-    used, done = [0, 0], 0
+    used = [0, 0]
     while all(chunks):
         mates = [(held, start) for held, start in zip(chunks, used, strict=True) if held is not None]
         count = min(len(held.starts) - start for held, start in mates)
         yield [Mate(held, slice(start, start + count)) for held, start in mates]
-        done += count
         for number, (held, _) in enumerate(mates):
             used[number] += count
             if used[number] == len(held.starts):
                 chunks[number], used[number] = next(streams[number], None), 0
-    for parser, chunk in zip(parsers, chunks, strict=True):
-        if chunk is None and any(chunks):
-            raise BadInput(f"ends after {done} records, the other file of the pair has more", file=parser.path)
+    for chunk, start in zip(chunks, used, strict=True):
+        if chunk is not None:
+            raise chunk.error(start, "no mate, the other file of the pair ends before it")
 
 
-def check_names(parsers: Sequence[FastqParser], mates: Sequence[Mate], done: int) -> None:
-    """Raise BadInput if the names of two mates do not match; *done* pairs came before."""
+def check_names(mates: Sequence[Mate]) -> None:
+    """Raise BadInput if the names of two mates do not match."""
     if len(mates) < 2:
         return
     names = [mate.names() for mate in mates]
     if (at := first_mismatch(*names)) is None:
         return
     both = [n.name(at).decode("ascii", "backslashreplace") for n in names]
-    number = done + at
     reason = f"{' and '.join(both)} are {'the same mate' if both[0] == both[1] else 'no pair'}"
-    before = number if len(parsers) == 2 else 2 * number + 1
-    raise BadInput(f"record {number + 1}: {reason}", file=parsers[-1].path, line=4 * before + 1)
+    chunk = mates[-1].chunk
+    raise chunk.error(range(len(chunk.starts))[mates[-1].records][at], reason)

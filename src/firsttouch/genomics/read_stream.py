@@ -20,6 +20,7 @@ from firsttouch.genomics.division import Division
 from firsttouch.genomics.fastq import (
     BatchBorders,
     Bytes,
+    Chunk,
     FastqParser,
     Ints,
     Mate,
@@ -107,6 +108,9 @@ class GivenFiles:
 class ReadStream:
     """The reads of *lanes*, one after the other, as an iterator of pieces (and a context manager).
 
+    As by most aligners, the files of each mate are read as one: the two of a lane may have different numbers of
+    records.
+
     Other threads read ahead, and child processes decompress. The iterating thread checks the records, so other
     threads should write. It must outlive the iteration, because the kernel ends the child processes with it.
     """
@@ -164,7 +168,6 @@ class ReadStream:
         sizes = [source.size for lane_inputs in self._inputs for source in lane_inputs]
         is_repeated = division is not None and division.passes > 1
         self._size = None if None in sizes or is_repeated else sum(size or 0 for size in sizes)
-        self._size_before = 0
         self.progress = InputProgress(fraction=None if self._size is None else 0.0)
         self._pieces = self._whole_parts()
 
@@ -235,34 +238,39 @@ class ReadStream:
                         source.close()
                     self._open(self._lanes)
                 self._pass_left = (self._division.pass_records if self._division else 0) or sys.maxsize
-                for lane in self._inputs:
-                    yield from self._lane(lane)
-                    if self._is_divided:
-                        return
+                yield from self._records()
+                if self._is_divided:
+                    return
             if not self.progress.records:
                 raise NoReads("no reads", file=self._inputs[0][0].label)
         except BaseException:
             self._stop.set()  # otherwise the thread that waits for a pipe would never end
             raise
 
-    def _lane(self, lane: Sequence[Input]) -> Iterator[Piece]:
-        done = 0
+    def _records(self) -> Iterator[Piece]:
+        """Yield the pieces of one pass."""
         with contextlib.ExitStack() as stack:
-            for source in lane:
-                source.start()
-            parsers = [self._parser(source, len(lane), stack) for source in lane]
-            for mates in mates_of(parsers, interleaved=self._interleaved):
+            parsers: list[list[FastqParser]] = []
+
+            def chunks(mate: int) -> Iterator[Chunk]:
+                for number, lane in enumerate(self._inputs):
+                    if number == len(parsers):
+                        for source in lane:
+                            source.start()
+                        parsers.append([self._parser(source, len(lane), stack) for source in lane])
+                    yield from parsers[number][mate]
+
+            files = [chunks(mate) for mate in range(len(self._inputs[0]))]
+            for mates in mates_of(files, interleaved=self._interleaved):
                 if not self._any_names:
-                    check_names(parsers, mates, done)
+                    check_names(mates)
                 count, bases = len(mates[0].chunk.bases[mates[0].records]), 0
-                done += count
                 for piece in self._pieces_of(mates):
                     bases += piece.bases
                     yield piece
-                self._report(lane, parsers, count, bases)
+                self._report(parsers, count, bases)
                 if self._is_divided:
                     return
-        self._size_before += sum(source.size or 0 for source in lane)
 
     def _parser(self, source: Input, mates: int, stack: contextlib.ExitStack) -> FastqParser:
         """Start to read an input, and return the parser of its text."""
@@ -272,13 +280,13 @@ class ReadStream:
         blocks = source.check(read_ahead(pool, threads, source.reads(), lasting=True))
         return FastqParser(source.label, blocks, multiple_of=1 + self._interleaved)
 
-    def _report(self, lane: Sequence[Input], parsers: Sequence[FastqParser], records: int, bases: int) -> None:
+    def _report(self, parsers: Sequence[Sequence[FastqParser]], records: int, bases: int) -> None:
         """Add to the progress after a chunk."""
         fraction = None
-        at = [source.position(parser.end) for source, parser in zip(lane, parsers, strict=True)]
-        positions = [position for position in at if position is not None]
-        if self._size is not None and len(positions) == len(lane):
-            fraction = min(1.0, (self._size_before + sum(positions)) / max(1, self._size))
+        if self._size is not None:
+            begun = zip(itertools.chain(*self._inputs), itertools.chain(*parsers), strict=False)
+            done = sum(source.position(parser.end) or 0 for source, parser in begun)
+            fraction = min(1.0, done / max(1, self._size))
         self.progress = replace(
             self.progress,
             records=self.progress.records + records,
