@@ -384,6 +384,34 @@ def test_lanes_that_divide_differently_between_the_mates(tmp_path, how):
         assert f"{wrong}:2397: record 600: " in error_of([*lanes[:2], [lanes[2][0], str(wrong)]])
 
 
+def test_a_program_that_writes_both_mates_in_turn(tmp_path):
+    """It waits for the reader of one pipe before it writes more to the other."""
+    fifos, block = [tmp_path / "1", tmp_path / "2"], text([["@r", "A" * 1000, "+", "I" * 1000]]) * 10
+
+    def write_in_turn():
+        with fifos[0].open("wb") as first, fifos[1].open("wb") as second, contextlib.suppress(BrokenPipeError):
+            for pipe in (first, second) * 300:
+                pipe.write(block)
+
+    for fifo in fifos:
+        os.mkfifo(fifo)
+    threading.Thread(target=write_in_turn, daemon=True).start()
+    with ReadStream([list(map(str, fifos))]) as stream:
+        timer = threading.Timer(20, stream.stop)
+        timer.start()
+        assert sum(piece.records for piece in stream) == 3000
+        timer.cancel()
+
+
+def test_an_error_in_one_mate_does_not_wait_for_the_other(tmp_path):
+    bad, fifo = write(tmp_path / "1.fq", b"@r\nA\n+\n\n"), tmp_path / "2"
+    os.mkfifo(fifo)
+    with os.fdopen(os.open(fifo, os.O_RDWR), "wb") as idle:  # its reader does not reach an end
+        idle.write(text([["@r", "A" * 1000, "+", "I" * 1000]]) * 3)
+        idle.flush()
+        assert "record 1 has 1 bases but 0 qualities" in error_of([(str(bad), str(fifo))])
+
+
 def test_names_of_mates_that_may_differ(tmp_path):
     files = []
     for mate in (b"1", b"2"):

@@ -121,11 +121,11 @@ class _FileBlock:
 def read_ahead(
     pool: ThreadPoolExecutor, threads: int, reads: Iterator[Read], *, lasting: bool = False
 ) -> Iterator[FastqBlock]:
-    """Yield the blocks that *reads* read, each with the next one; the *threads* of *pool* work ahead.
+    """Yield the blocks that *reads* read, each with the next one; the *threads* of *pool* work ahead at once.
 
-    All blocks but the last have BLOCK bytes. A block is reused when the next one is requested, or, if *lasting*,
-    once nothing refers to its bytes. Reading stops with the iterator, because the caller may then close the file,
-    and its descriptor may be reused.
+    One program may write both mates in turn, and waits until both are read. All blocks but the last have BLOCK
+    bytes. A block is reused when the next one is requested, or, if *lasting*, once nothing refers to its bytes.
+    Reading stops with the iterator, because the caller may then close the file, and its descriptor may be reused.
     """
     blocks: list[FastqBlock] = []
 
@@ -134,16 +134,20 @@ def read_ahead(
         return pool.submit((FastqBlock() if free is None else blocks.pop(free)).fill, next(reads))
 
     pending = collections.deque(submit() for _ in range(threads + 1))
-    while True:
-        block = pending.popleft().result()
-        if block.size:
-            yield block
-        if block.size < BLOCK:
-            wait(pending)
-            pool.shutdown(wait=False)
-            return
-        blocks.append(block)
-        pending.append(submit())
+
+    def filled() -> Iterator[FastqBlock]:
+        while True:
+            block = pending.popleft().result()
+            if block.size:
+                yield block
+            if block.size < BLOCK:
+                wait(pending)
+                pool.shutdown(wait=False)
+                return
+            blocks.append(block)
+            pending.append(submit())
+
+    return filled()
 
 
 def _check_gzip(blocks: Iterator[FastqBlock], decompressor: Decompressor) -> Iterator[FastqBlock]:

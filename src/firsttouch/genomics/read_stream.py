@@ -106,10 +106,7 @@ class GivenFiles:
 
 
 class ReadStream:
-    """The reads of *lanes*, one after the other, as an iterator of pieces (and a context manager).
-
-    As by most aligners, the files of each mate are read as one: the two of a lane may have different numbers of
-    records.
+    """The reads of *lanes*, for each mate one after the other, as an iterator of pieces (and a context manager).
 
     Other threads read ahead, and child processes decompress. The iterating thread checks the records, so other
     threads should write. It must outlive the iteration, because the kernel ends the child processes with it.
@@ -231,46 +228,46 @@ class ReadStream:
 
     def _cut(self) -> Iterator[Piece]:
         """Yield the pieces of all lanes."""
-        try:
-            for number in range(self._division.passes if self._division else 1):
-                if number:
-                    for source in itertools.chain.from_iterable(self._inputs):
-                        source.close()
-                    self._open(self._lanes)
-                self._pass_left = (self._division.pass_records if self._division else 0) or sys.maxsize
-                yield from self._records()
-                if self._is_divided:
-                    return
-            if not self.progress.records:
-                raise NoReads("no reads", file=self._inputs[0][0].label)
-        except BaseException:
-            self._stop.set()  # otherwise the thread that waits for a pipe would never end
-            raise
+        for number in range(self._division.passes if self._division else 1):
+            if number:
+                for source in itertools.chain.from_iterable(self._inputs):
+                    source.close()
+                self._open(self._lanes)
+            self._pass_left = (self._division.pass_records if self._division else 0) or sys.maxsize
+            with contextlib.ExitStack() as stack:
+                try:
+                    yield from self._records(stack)
+                except BaseException:
+                    self._stop.set()  # otherwise the threads that wait for a pipe would never end
+                    raise
+            if self._is_divided:
+                return
+        if not self.progress.records:
+            raise NoReads("no reads", file=self._inputs[0][0].label)
 
-    def _records(self) -> Iterator[Piece]:
+    def _records(self, stack: contextlib.ExitStack) -> Iterator[Piece]:
         """Yield the pieces of one pass."""
-        with contextlib.ExitStack() as stack:
-            parsers: list[list[FastqParser]] = []
+        parsers: list[list[FastqParser]] = []
 
-            def chunks(mate: int) -> Iterator[Chunk]:
-                for number, lane in enumerate(self._inputs):
-                    if number == len(parsers):
-                        for source in lane:
-                            source.start()
-                        parsers.append([self._parser(source, len(lane), stack) for source in lane])
-                    yield from parsers[number][mate]
+        def chunks(mate: int) -> Iterator[Chunk]:
+            for number, lane in enumerate(self._inputs):
+                if number == len(parsers):
+                    for source in lane:
+                        source.start()
+                    parsers.append([self._parser(source, len(lane), stack) for source in lane])
+                yield from parsers[number][mate]
 
-            files = [chunks(mate) for mate in range(len(self._inputs[0]))]
-            for mates in mates_of(files, interleaved=self._interleaved):
-                if not self._any_names:
-                    check_names(mates)
-                count, bases = len(mates[0].chunk.bases[mates[0].records]), 0
-                for piece in self._pieces_of(mates):
-                    bases += piece.bases
-                    yield piece
-                self._report(parsers, count, bases)
-                if self._is_divided:
-                    return
+        files = [chunks(mate) for mate in range(len(self._inputs[0]))]
+        for mates in mates_of(files, interleaved=self._interleaved):
+            if not self._any_names:
+                check_names(mates)
+            count, bases = len(mates[0].chunk.bases[mates[0].records]), 0
+            for piece in self._pieces_of(mates):
+                bases += piece.bases
+                yield piece
+            self._report(parsers, count, bases)
+            if self._is_divided:
+                return
 
     def _parser(self, source: Input, mates: int, stack: contextlib.ExitStack) -> FastqParser:
         """Start to read an input, and return the parser of its text."""
