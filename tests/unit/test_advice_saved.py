@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from firsttouch.advice import saved
+from firsttouch.genomics.aligners import Aligner
 from firsttouch.host.topology import load
 
 GAIN = {"expected": 1.3, "low": 1.1, "high": 1.5}
@@ -64,7 +65,7 @@ def test_an_advice_is_found_for_its_case_only(key, folder, monkeypatch):
     saved.save(key, "1x-local", GAIN, {"any": "thing"}, str)
     again = saved.lookup(key, messages.append)
     assert (again.key, again.scenario, again.gain, again.details) == (key, "1x-local", GAIN, {"any": "thing"})
-    for other in ({"threads": 32}, {"words": ()}, {"index": "x"}, {"version": "2"}, {"mates": 2}, {"host": "x"}):
+    for other in ({"threads": 32}, {"words": ()}, {"index": "x"}, {"mates": 2}, {"host": "x"}):
         assert saved.lookup(replace(key, **other), messages.append) is None
     assert list(saved.entries(messages.append)) == [again]
     monkeypatch.setattr(saved.zlib, "crc32", lambda _: 1)  # two cases may have one checksum
@@ -125,6 +126,17 @@ def test_advice_of_another_user_is_followed_only_if_the_folder_is_that_users(key
     assert list(saved.entries(messages.append)) == []
     os.chown(folder, 65534, 65534)
     assert saved.lookup(key, messages.append).scenario == "1x-interleave"
+
+
+def test_advice_for_another_version_of_the_aligner_is_named(run_cli, key, monkeypatch):
+    monkeypatch.setattr(Aligner, "version", lambda _: "0.7.99")
+    key = replace(key, program="bwa-mem", host=saved.describe_host(load()))
+    saved.save(replace(key, version="0.7.17"), "1x-local", GAIN, {}, str)
+    messages = []
+    assert saved.lookup(replace(key, version="0.7.99"), messages.append) is None
+    reason = "it is for version 0.7.17, and this is 0.7.99"
+    assert messages[0].endswith(f" for bwa-mem is not followed: {reason}")
+    assert f"no: {reason}" in " ".join(run_cli("advise", "--list").out.split())
 
 
 def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):

@@ -182,6 +182,20 @@ class Saved(Struct, frozen=True):
         bases = self.details.get("bases")
         return bases if isinstance(bases, int) and bases > 0 else None
 
+    def refusal(self, host: str) -> str:
+        """Return why it does not apply on this *host* (as :func:`describe_host` says), or an empty string."""
+        if self.key.host != host:
+            return self.key.host
+        from firsttouch.genomics import aligners  # noqa: PLC0415 - programs need no aligner
+
+        try:
+            version = self.key.version and aligners.aligner(self.key.program).version()
+        except FirstTouchError as error:
+            return str(error)
+        return (
+            "" if version == self.key.version else f"it is for version {self.key.version}, and this is {version}"
+        )
+
     def outgrown(self, bases: float | None) -> str:
         """Return why the advice does not apply to a run of *bases* (None: unknown), or an empty string."""
         if bases is None or self.bases is None or bases < MAGNITUDE * self.bases:
@@ -221,10 +235,17 @@ def save(
 
 
 def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
-    """Return the advice for *key*, or None; a file that is not advice is reported through *say*."""
+    """Return the advice for *key*, or None.
+
+    A file that is not advice, or is for another version of the aligner, is reported through *say*.
+    """
     file = _file(key.id)
     try:
         advice = _read(file) if file.exists() else None
+        for other in () if advice or not key.version else entries(lambda _: None):
+            if replace(other.key, version=key.version) == key:
+                versions = f"it is for version {other.key.version}, and this is {key.version}"
+                say(f"the advice of {other.time[:10]} for {key.program} is not followed: {versions}")
     except BadInput as error:
         say(f"saved advice is ignored: {error}")
         return None

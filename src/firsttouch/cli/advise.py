@@ -158,7 +158,7 @@ def _list(*, as_json: bool) -> int:
     here = saved.describe_host(load())
     stored = list(saved.entries(say))
     if as_json:
-        options.print_json([{**s.to_dict(), "applies_here": s.key.host == here} for s in stored])
+        options.print_json([{**s.to_dict(), "applies_here": not s.refusal(here)} for s in stored])
         return 0
     if not stored:
         print("no advice: `firsttouch advise -- PROGRAM` or the trials of `firsttouch run -- COMMAND` save some")
@@ -172,7 +172,7 @@ def _list(*, as_json: bool) -> int:
             s.scenario,
             _gain_text(s.gain),
             s.time[:10],
-            "yes" if s.key.host == here else f"no: {s.key.host}",
+            "no: " + reason if (reason := s.refusal(here)) else "yes",
         )
         for s in stored
     ]
