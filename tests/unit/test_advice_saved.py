@@ -139,6 +139,14 @@ def test_advice_for_another_version_of_the_aligner_is_named(run_cli, key, monkey
     assert f"no: {reason}" in " ".join(run_cli("advise", "--list").out.split())
 
 
+@pytest.mark.parametrize("words", [["--list"], ["--", "true"]])
+def test_a_folder_that_cannot_be_used_is_named_at_once(run_cli, folder, words):
+    folder.touch()
+    status, out, err = run_cli("advise", *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert str(folder) in err
+
+
 def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     hostile = "a\x1b]0;t\a\nforged"
     other = replace(key, host=hostile, program=hostile, index=hostile, words=(hostile,))

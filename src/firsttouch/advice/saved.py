@@ -278,8 +278,18 @@ def advised_scenario(
 
 
 def entries(say: Callable[[str], None]) -> Iterator[Saved]:
-    """Yield all stored advice; a file that is not advice is reported through *say*."""
-    for file in sorted(paths.advice().glob("*.json")):
+    """Yield all stored advice; a file that is not advice is reported through *say*.
+
+    Raises BadInput if their folder cannot be read.
+    """
+    folder = paths.advice()
+    try:
+        files = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadInput(f"the folder of saved advice cannot be read: {error.strerror}", file=folder) from error
+    for file in (f for f in files if f.suffix == ".json"):
         try:
             yield _read(file)
         except BadInput as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from firsttouch import paths
 from firsttouch.advice import BUDGET, advice_text, advising, saved
 from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.cli import options
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         return _list(as_json=args.json)
     if args.forget:
         return _forget(args.forget, as_json=args.json)
+    atomic_files.check_place(paths.advice() / "advice.json", creates=True)
     if args.aligner:
         return _aligner(args)
     if not args.program:
