@@ -147,6 +147,19 @@ def test_a_folder_that_cannot_be_used_is_named_at_once(run_cli, folder, words):
     assert str(folder) in err
 
 
+@pytest.mark.parametrize(("mode", "folder_mode"), [(0o666, 0o755), (0o644, 0o777)])
+def test_advice_that_every_user_may_change_is_ignored(key, folder, mode, folder_mode):
+    file = saved.save(key, "1x-interleave", GAIN, {}, str)
+    file.chmod(mode)
+    folder.chmod(folder_mode)
+    messages = []
+    assert saved.lookup(key, messages.append) is None
+    assert "saved advice that every user may change" in messages[0]
+    folder.chmod(0o1777)  # where nobody can replace the files of others
+    saved.save(key, "1x-local", GAIN, {}, str)
+    assert saved.lookup(key, print).scenario == "1x-local"
+
+
 def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     hostile = "a\x1b]0;t\a\nforged"
     other = replace(key, host=hostile, program=hostile, index=hostile, words=(hostile,))

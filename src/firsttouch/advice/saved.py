@@ -11,6 +11,7 @@ import datetime
 import math
 import re
 import shlex
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -225,9 +226,10 @@ def save(
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     text = json.dumps(Saved(key, scenario, gain, now, details).to_dict(), indent=2) + "\n"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(0o775, parents=True, exist_ok=True)
         with atomic_files.replace(file) as partial:
             partial.write_text(text, encoding="utf-8")
+        atomic_files.set_mode(file, file.stat().st_mode & 0o775)
         say(f"advice saved for `firsttouch run -- COMMAND`: {file}")
     except OSError as error:
         say(f"{file}: the advice cannot be saved: {error.strerror}")
@@ -311,11 +313,13 @@ def _file(name: str) -> Path:
 def _read(file: Path) -> Saved:
     """Return the advice in *file*; raises BadInput for anything else, or for another version."""
     # The owner of the folder can replace every file in it, so the owner's files are trusted.
-    deciders = paths.deciders(file.parent)
-    for owner in (file.lstat().st_uid, file.stat().st_uid):
-        if owner not in deciders:
-            reason = f"saved advice of another user ({owner}), who does not own its folder either"
-            raise BadInput(reason, file=file)
+    if others := {file.lstat().st_uid, file.stat().st_uid} - paths.deciders(file.parent):
+        reason = f"saved advice of another user ({min(others)}), who does not own its folder either"
+        raise BadInput(reason, file=file)
+    mode = file.parent.stat().st_mode
+    # The sticky bit keeps users from replacing the files of others.
+    if (file.stat().st_mode | (0 if mode & stat.S_ISVTX else mode)) & stat.S_IWOTH:
+        raise BadInput("saved advice that every user may change: `chmod o-w` it and its folder", file=file)
     again = "`firsttouch advise` writes it again"
     data = documents.read_json(file, "saved advice", document=DOCUMENT, schema=SCHEMA, form=Saved, again=again)
     saved = msgspec.convert(data, Saved)
