@@ -81,6 +81,11 @@ def test_an_advice_is_found_for_its_case_only(key, folder, monkeypatch):
         (lambda _: "[]", "not saved advice: `firsttouch advise` writes it again"),
         (lambda text: text.replace('"schema": 2', '"schema": 1'), "saved advice of schema 1, this version reads"),
         (lambda text: text.replace('"1x-interleave"', "7"), "not saved advice, scenario: '7'"),
+        (
+            lambda text: text.replace('"time": "2', '"time": "x'),
+            "not saved advice, the file: Invalid isoformat string",
+        ),
+        (lambda text: text.replace('s": {}', 's": {"bases": "x"}'), "not saved advice, the file: details.bases"),
         (lambda text: text.replace('"threads": 64', '"threads": 32'), "saved advice for another case"),
         (lambda _: "[" * 100_000, "not saved advice, because it is not JSON"),
         (lambda text: text.replace("64", "9" * 400), "saved advice for another case"),
@@ -163,8 +168,7 @@ def test_advice_that_every_user_may_change_is_ignored(key, folder, mode, folder_
 def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     hostile = "a\x1b]0;t\a\nforged"
     other = replace(key, host=hostile, program=hostile, index=hostile, words=(hostile,))
-    file = saved.save(other, hostile, GAIN, {}, str)
-    file.write_text(file.read_text().replace('"time": "2', f'"time": {json.dumps(hostile)[:-1]}'))
+    saved.save(other, hostile, GAIN, {}, str)
     out = run_cli("advise", "--list").out
     assert r"\x1b" in out
     assert not {"\x1b", "\a"} & {*out}

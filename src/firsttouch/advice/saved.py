@@ -173,15 +173,18 @@ class Saved(Struct, frozen=True):
     details: dict[str, Any]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a gain that lacks a number."""
+        """Raise ValueError for a gain that lacks a number, and for another time or number of bases."""
         if self.gain is not None and not {"expected", "low", "high"} <= self.gain.keys():
             raise ValueError("gain needs expected, low and high")
+        datetime.datetime.fromisoformat(self.time)
+        if not isinstance(self.details.get("bases", 0), int):
+            raise ValueError("details.bases is not a whole number")
 
     @property
     def bases(self) -> int | None:
         """The bases of the run that the advice was made for; None if the program is not an aligner."""
-        bases = self.details.get("bases")
-        return bases if isinstance(bases, int) and bases > 0 else None
+        bases: int | None = self.details.get("bases")
+        return bases
 
     def refusal(self, host: str) -> str:
         """Return why it does not apply on this *host* (as :func:`describe_host` says), or an empty string."""
@@ -199,7 +202,7 @@ class Saved(Struct, frozen=True):
 
     def outgrown(self, bases: float | None) -> str:
         """Return why the advice does not apply to a run of *bases* (None: unknown), or an empty string."""
-        if bases is None or self.bases is None or bases < MAGNITUDE * self.bases:
+        if bases is None or not self.bases or bases < MAGNITUDE * self.bases:
             return ""
         before, now = (f"{size / 1e6:.3g} million bases" for size in (self.bases, bases))
         return f"it is from a run of {before}, and this one has about {now}"
