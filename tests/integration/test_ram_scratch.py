@@ -58,6 +58,7 @@ def test_the_size_is_what_was_asked_for():
     [
         (["ram:0"], 2, "a scratch of 0 bytes holds nothing: give a size such as ram:4GiB"),
         (["ram:x"], 2, "'x' is not a quantity of bytes"),
+        (["/etc/passwd"], 2, "/etc/passwd: --scratch: is not a folder"),
         (["ram:9000TiB"], 3, "are needed, and NUMA node"),
     ],
 )

@@ -64,11 +64,12 @@ def ram_scratch(numa_nodes: Iterable[int], *, size_bytes: int | None = None) -> 
 def scratch_in(where: InMemory | Path | None, numa_nodes: Iterable[int]) -> Iterator[RamScratch | None]:
     """Hold the scratch in memory that *where* requests; None if it is a folder.
 
-    Raises BadInput if that folder does not exist.
+    Raises BadInput if it is not a folder.
     """
     if not isinstance(where, InMemory):
         if where and not where.is_dir():
-            raise BadInput("--scratch: this folder does not exist", file=where)
+            reason = "is not a folder" if where.exists() else "this folder does not exist"
+            raise BadInput(f"--scratch: {reason}", file=where)
         yield None
         return
     with ram_scratch(numa_nodes, size_bytes=where.size_bytes) as memory:
