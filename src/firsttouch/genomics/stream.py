@@ -18,6 +18,7 @@ import os
 import re
 import select
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -454,7 +455,7 @@ class _Launch:
             feed.join()
         for output in self._outputs:
             output.close()
-        if self._run.messages and self._feeds:
+        if self._run.messages and self._feeds and not isinstance(sys.exception(), BrokenPipeError):
             failed = self._run.stop.is_set
             # An instance without reads would print messages about its empty input.
             numbers = range(len(self._feeds)) if failed else sorted(self.ledger.fed)
