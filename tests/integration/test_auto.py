@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scenario of ``auto`` with real bwa: trials on the first reads, once and within the budget."""
 
+import gzip
 import json
 import os
+import random
 import re
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from msgspec.structs import replace
 
 from factories import genomes
 from factories.clocks import ManualClock
+from factories.fastq_files import bgzf, text
 from firsttouch.advice import auto, saved, trials
 from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner
@@ -172,6 +175,17 @@ def test_instances_of_a_trial_run_the_users_command(lambda_work, few, own):
     assert [word for word in outcome.job.argv if word in {"-Y", "-p"}] == own
     assert result.aligning <= result.seconds
     assert not Path(outcome.job.stdout).exists()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bgzf])
+@pytest.mark.parametrize("qualities", ["#,:F", "F"])
+def test_the_bases_of_a_file_are_estimated_from_its_beginning(tmp_path, pack, qualities):
+    draw = random.Random(1)  # noqa: S311
+    lines = ("ACGT", "+", qualities)
+    reads = [[f"@r{n}", *("".join(draw.choices(line, k=100)) for line in lines)] for n in range(40_000)]
+    file = tmp_path / "reads"
+    file.write_bytes(pack(text(reads)))
+    assert auto._about_bases(file) == pytest.approx(4e6, rel=0.02)
 
 
 def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp_path, monkeypatch):

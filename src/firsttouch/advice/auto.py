@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
+import zlib
 from collections.abc import Callable
+from gzip import BadGzipFile, GzipFile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +25,7 @@ from firsttouch.errors import FirstTouchError, RunFailed
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.division import least_bytes
 from firsttouch.genomics.launch import Work
+from firsttouch.genomics.reads import PEEK, form_of
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.memory_options import Kind, combinations, select_for_aligner, select_options
@@ -35,8 +38,10 @@ _HEAD, _MOST_TEXT = 1 / 3, 2**30
 _PIECE = 2**20
 #: A byte of a compressed file has at most this number of bases.
 _MOST_BASES = 4
-#: The approximate number of bases in a byte of a file: in FASTQ text, and in any compressed format.
+#: The approximate number of bases in a byte of a file: in FASTQ text, and in a compressed format other than gzip.
 _TEXT_BASES, _PACKED_BASES = 0.45, 2.0
+#: The bytes of text in which bases are counted.
+_SAMPLE = 2**22
 
 
 class ChosenScenario(Struct, frozen=True):
@@ -134,10 +139,10 @@ class Auto(Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def _bases(self) -> float | None:
-        """About how many bases the reads have; None if a file can be read only once."""
+        """About how many bases the reads have; None if a file can be read only once, or is damaged."""
         try:
             return sum(_about_bases(Path(name)) for name in self._files())
-        except _AsItIs:
+        except (_AsItIs, BadGzipFile, EOFError, zlib.error):
             return None
 
     def _check_batches(self, scenario: Scenario) -> None:
@@ -250,9 +255,13 @@ class Auto(Struct, frozen=True, dict=True):
 
 
 def _about_bases(file: Path) -> float:
-    with file.open("rb") as stream:
-        text = stream.read(1) in {b"@", b">"}
-    return file.stat().st_size * (_TEXT_BASES if text else _PACKED_BASES)
+    """Return about how many bases a file has, if each of its bytes has as many as those at its beginning."""
+    with file.open("rb") as packed:
+        form, size = form_of(packed.peek(PEEK)), file.stat().st_size
+        if form not in {"plain", "gzip"}:
+            return size * _PACKED_BASES
+        text = (GzipFile(fileobj=packed) if form == "gzip" else packed).read(_SAMPLE)
+        return size * sum(map(len, text.split(b"\n")[1::4])) / max(1, packed.tell())
 
 
 class _AsItIs(RunFailed):
