@@ -36,10 +36,8 @@ from firsttouch.tools import no_idle_threads
 _HEAD, _MOST_TEXT = 1 / 3, 2**30
 #: They are written in pieces of about this number of bytes.
 _PIECE = 2**20
-#: A byte of a compressed file has at most this number of bases.
-_MOST_BASES = 4
-#: The approximate number of bases in a byte of a file: in FASTQ text, and in a compressed format other than gzip.
-_TEXT_BASES, _PACKED_BASES = 0.45, 2.0
+#: The approximate number of bases in a byte of FASTQ text.
+_TEXT_BASES = 0.45
 #: The bytes of text in which bases are counted.
 _SAMPLE = 2**22
 
@@ -131,15 +129,15 @@ class Auto(Struct, frozen=True, dict=True):
         )
 
     def _check_size(self) -> None:
-        """Raise if the whole run is too short for any trial, assuming the best compression of its files."""
-        bases = _MOST_BASES * sum(Path(name).stat().st_size for name in self._files())
+        """Raise if the whole run is too short for any trial, or its files can be read only once."""
+        self._files()
         least = LEAST_SECONDS * FASTEST * self.command.threads / self.budget
-        if bases < least:
+        if self._bases is not None and self._bases < least:
             raise self._too_few(f"{least / 1e6:,.0f} million bases")
 
     @functools.cached_property
     def _bases(self) -> float | None:
-        """About how many bases the reads have; None if a file can be read only once, or is damaged."""
+        """About how many bases the reads have; None if a file can be read only once or not at all."""
         try:
             return sum(_about_bases(Path(name)) for name in self._files())
         except (_AsItIs, BadGzipFile, EOFError, zlib.error):
@@ -257,11 +255,10 @@ class Auto(Struct, frozen=True, dict=True):
 def _about_bases(file: Path) -> float:
     """Return about how many bases a file has, if each of its bytes has as many as those at its beginning."""
     with file.open("rb") as packed:
-        form, size = form_of(packed.peek(PEEK)), file.stat().st_size
-        if form not in {"plain", "gzip"}:
-            return size * _PACKED_BASES
+        if (form := form_of(packed.peek(PEEK))) not in {"plain", "gzip"}:
+            raise _AsItIs(f"{file} is {form}")
         text = (GzipFile(fileobj=packed) if form == "gzip" else packed).read(_SAMPLE)
-        return size * sum(map(len, text.split(b"\n")[1::4])) / max(1, packed.tell())
+        return file.stat().st_size * sum(map(len, text.split(b"\n")[1::4])) / max(1, packed.tell())
 
 
 class _AsItIs(RunFailed):

@@ -173,18 +173,12 @@ class Saved(Struct, frozen=True):
     details: dict[str, Any]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a gain that lacks a number, and for another time or number of bases."""
+        """Raise ValueError for a gain that lacks a number, and for an invalid time or number of bases."""
         if self.gain is not None and not {"expected", "low", "high"} <= self.gain.keys():
             raise ValueError("gain needs expected, low and high")
         datetime.datetime.fromisoformat(self.time)
         if not isinstance(self.details.get("bases", 0), int):
             raise ValueError("details.bases is not a whole number")
-
-    @property
-    def bases(self) -> int | None:
-        """The bases of the run that the advice was made for; None if the program is not an aligner."""
-        bases: int | None = self.details.get("bases")
-        return bases
 
     def refusal(self, host: str) -> str:
         """Return why it does not apply on this *host* (as :func:`describe_host` says), or an empty string."""
@@ -196,15 +190,14 @@ class Saved(Struct, frozen=True):
             version = self.key.version and aligners.aligner(self.key.program).version()
         except FirstTouchError as error:
             return str(error)
-        return (
-            "" if version == self.key.version else f"it is for version {self.key.version}, and this is {version}"
-        )
+        return "" if version == self.key.version else f"it is for version {self.key.version}"
 
     def outgrown(self, bases: float | None) -> str:
         """Return why the advice does not apply to a run of *bases* (None: unknown), or an empty string."""
-        if bases is None or not self.bases or bases < MAGNITUDE * self.bases:
+        advised = self.details.get("bases")  # not for any program
+        if bases is None or not advised or bases < MAGNITUDE * advised:
             return ""
-        before, now = (f"{size / 1e6:.3g} million bases" for size in (self.bases, bases))
+        before, now = (f"{size / 1e6:.3g} million bases" for size in (advised, bases))
         return f"it is from a run of {before}, and this one has about {now}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -240,17 +233,14 @@ def save(
 
 
 def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
-    """Return the advice for *key*, or None.
-
-    A file that is not advice, or is for another version of the aligner, is reported through *say*.
-    """
+    """Return the advice for *key*, or None; *say* gets why a file, or advice for another version, is ignored."""
     file = _file(key.id)
     try:
         advice = _read(file) if file.exists() else None
         for other in () if advice or not key.version else entries(lambda _: None):
             if replace(other.key, version=key.version) == key:
-                versions = f"it is for version {other.key.version}, and this is {key.version}"
-                say(f"the advice of {other.time[:10]} for {key.program} is not followed: {versions}")
+                reason = f"it is for version {other.key.version}, and this is {key.version}"
+                say(f"the advice of {other.time[:10]} for {key.program} is not followed: {reason}")
     except BadInput as error:
         say(f"saved advice is ignored: {error}")
         return None
@@ -283,18 +273,9 @@ def advised_scenario(
 
 
 def entries(say: Callable[[str], None]) -> Iterator[Saved]:
-    """Yield all stored advice; a file that is not advice is reported through *say*.
-
-    Raises BadInput if their folder cannot be read.
-    """
+    """Yield all stored advice; a file that is not advice is reported through *say*. Raises OSError."""
     folder = paths.advice()
-    try:
-        files = sorted(folder.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise BadInput(f"the folder of saved advice cannot be read: {error.strerror}", file=folder) from error
-    for file in (f for f in files if f.suffix == ".json"):
+    for file in sorted(f for f in folder.iterdir() if f.suffix == ".json") if folder.exists() else ():
         try:
             yield _read(file)
         except BadInput as error:
