@@ -159,21 +159,24 @@ _ENVIRONMENT = threading.RLock()
 
 
 @contextlib.contextmanager
-def no_idle_threads() -> Iterator[None]:
-    """Prevent numpy, if imported in the block, from starting a thread per PU: its linear algebra is not used.
+def lean_numpy() -> Iterator[None]:
+    """Import numpy, if it is imported in the block, without threads and huge pages.
 
-    The environment is restored for the programs that are measured. Other threads that call it wait.
+    Its linear algebra, which starts a thread per PU, is not used. On a host with fragmented memory, the kernel may
+    take 20 ms for each huge page. The environment is restored for the programs that are measured. Other threads
+    that call it wait.
     """
-    name = "OPENBLAS_NUM_THREADS"
+    settings = {"OPENBLAS_NUM_THREADS": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
     with _ENVIRONMENT:
         if "numpy" in sys.modules:
             yield
             return
-        before = os.environ.get(name)
-        os.environ[name] = "1"
+        before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
         try:
             yield
         finally:
-            os.environ.pop(name)
-            if before is not None:
-                os.environ[name] = before
+            for name, value in before.items():
+                del os.environ[name]
+                if value is not None:
+                    os.environ[name] = value

@@ -18,9 +18,9 @@ from pathlib import Path
 from firsttouch import cli
 from firsttouch.cli import run, run_command
 from firsttouch.host.cpusets import parse_list
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import lean_numpy
 
-with no_idle_threads():
+with lean_numpy():
     from firsttouch.genomics import read_stream
 
 LOADED = (run, run_command, read_stream)

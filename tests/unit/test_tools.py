@@ -76,7 +76,7 @@ def test_threads_that_load_numpy_together_restore_the_environment(monkeypatch):
     before = dict(os.environ)
 
     def enter(_):
-        with tools.no_idle_threads():
+        with tools.lean_numpy():
             return os.environ["OPENBLAS_NUM_THREADS"]
 
     with ThreadPoolExecutor(8) as pool:

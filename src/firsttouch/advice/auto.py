@@ -29,7 +29,7 @@ from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.memory_options import Kind, combinations, select_for_aligner, select_options
 from firsttouch.scenarios.placement import Plan, Scenario
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import lean_numpy
 
 #: Trials sample the first reads. Reading them takes at most this part of the budget, and this number of bytes.
 _HEAD, _MOST_TEXT = 1 / 3, 2**30
@@ -187,7 +187,7 @@ class Auto(Struct, frozen=True, dict=True):
         run may exceed the budget of a short run. Raises BadInput or RunFailed if there can be no trials.
         """
         began = self.clock.monotonic()
-        with no_idle_threads():
+        with lean_numpy():
             from firsttouch.advice import advice_text, trials  # noqa: PLC0415 - they load NumPy
             from firsttouch.advice.posterior import prior  # noqa: PLC0415
             from firsttouch.genomics import fastq  # noqa: PLC0415

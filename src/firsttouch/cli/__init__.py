@@ -38,7 +38,7 @@ from firsttouch.errors import (
     os_reason,
 )
 from firsttouch.records import step_outcome
-from firsttouch.tools import defer_signals, lacking_package, no_idle_threads
+from firsttouch.tools import defer_signals, lacking_package, lean_numpy
 
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
 TASKS = {
@@ -403,7 +403,7 @@ def _run(given: Sequence[str]) -> int:
         given = [*given[1:2], "--help"]
     try:
         # Python drops a KeyboardInterrupt in a callback of a weak reference, and loading modules runs many.
-        with no_idle_threads(), defer_signals():
+        with lean_numpy(), defer_signals():
             top = parser(given[:1] if given and given[0] in COMMANDS else ())
         if listed:
             print(top.format_all(), end="")

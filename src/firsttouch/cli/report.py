@@ -10,7 +10,7 @@ import sys
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.report import FEW_HOSTS
-from firsttouch.tools import require_report
+from firsttouch.tools import lean_numpy, require_report
 
 EXAMPLES = """\
   firsttouch report results/ -o report
@@ -58,7 +58,8 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the report; print its summary, or with --json the document."""
     require_report()
-    from firsttouch.report import writing  # noqa: PLC0415 - templates and tables only when a report is made
+    with lean_numpy():
+        from firsttouch.report import writing  # noqa: PLC0415 - templates and tables only when a report is made
 
     if args.compare and len(args.records) != 2:
         raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")

@@ -37,7 +37,7 @@ from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, name_of, parse_name, plan
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import lean_numpy
 
 #: The most bytes of compressed reads that are unpacked to estimate their number.
 _LOOK_BYTES = 8 << 20
@@ -418,7 +418,7 @@ class _Task(Struct):
     def streamed(self) -> stream.StreamResult:
         """Align the reads with all instances."""
         command = self.command
-        with no_idle_threads():
+        with lean_numpy():
             from firsttouch.genomics.read_stream import ReadStream  # noqa: PLC0415 - it loads NumPy
 
         with ReadStream(

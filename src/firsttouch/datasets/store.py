@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.records import atomic_files, file_lock
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import lean_numpy
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
@@ -163,7 +163,7 @@ def write(chunks: Iterable[bytes], target: Path, role: str) -> FileFacts:
 
 def _check_fastq(file: Path) -> tuple[int, int]:
     """Return the number of reads in *file* and the length of the first; raises Corrupt if it is not FASTQ."""
-    with no_idle_threads():
+    with lean_numpy():
         from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
     try:

@@ -19,7 +19,7 @@ from firsttouch.genomics.dealing import Ledger
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest, splice
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.genomics.sinks import Sink
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import lean_numpy
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
     from firsttouch.genomics.read_stream import Piece
@@ -56,7 +56,7 @@ class InstanceOutput:
         self._number, self._aligner = number, command.aligner
         self.file = folder / f"{number}.sam"
         self.file.touch()
-        with no_idle_threads():
+        with lean_numpy():
             from firsttouch.genomics.sam_stream import OrderedTail, SamTail  # noqa: PLC0415 - it loads NumPy
 
         self._tail: SamTail | OrderedTail

@@ -35,7 +35,7 @@ from firsttouch.genomics.sinks import AlignOutput, open_sink
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import lean_numpy
 
 if TYPE_CHECKING:
     from firsttouch.genomics.read_stream import GivenFiles, ReadStream
@@ -135,7 +135,7 @@ def prepare(
     rule = aligner.batches(batch_bases).for_mates(mates)
     if read_once:
         return Work(aligner, index, Reads.without_check(files, rule, interleaved=interleaved))
-    with no_idle_threads():
+    with lean_numpy():
         from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
     checked = inspect(files, rule, interleaved=interleaved, any_names=aligner.align.any_names, say=say)
@@ -232,7 +232,7 @@ def run(
 
 def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> ReadStream | GivenFiles:
     """Open the reads for the instances, divided if their number is known."""
-    with no_idle_threads():
+    with lean_numpy():
         from firsttouch.genomics.read_stream import GivenFiles, ReadStream  # noqa: PLC0415 - it loads NumPy
 
     reads, parts = work.reads, None
