@@ -27,11 +27,11 @@ SESSIONS: dict[str, pl.DataType] = {
 #: The columns of the table of values; *samples* is null if the value is the only one, *invalid* if it is valid.
 VALUES: dict[str, pl.DataType] = {
     "session": pl.UInt64(),
-    "case": TEXT,
+    "case": pl.String(),
     "time": _TIME,
     "value": pl.Float64(),
     "samples": pl.List(pl.Float64),
-    "invalid": TEXT,
+    "invalid": pl.String(),
 }
 #: The columns of records that a session's records share, besides the configuration and the time.
 SHARED = ("system", "partition", "host", "software")
@@ -64,7 +64,7 @@ class Tables(Struct, frozen=True, dict=True):
 
     def of_cases(self, texts: Sequence[str]) -> Tables:
         """Return the records of some cases."""
-        return self.filter(pl.col("case").is_in(texts) if texts else pl.lit(value=False))
+        return self.filter(pl.col("case").is_in(texts)) if texts else Tables(self.sessions, self.values.clear())
 
     def of_checks(self, *names: str) -> Tables:
         """Return the records of some checks."""
@@ -73,7 +73,11 @@ class Tables(Struct, frozen=True, dict=True):
     def by_system(self, system: str | None = None) -> Iterator[tuple[str, Tables]]:
         """Yield the records of each system, or of one *system* only."""
         systems = self.sessions["system"]
-        for name in systems.unique(maintain_order=True):
+        names = systems.unique(maintain_order=True).to_list()
+        if len(names) == 1 and system in {None, *names} and len(self.values):
+            yield names[0], self
+            return
+        for name in names:
             is_of = (systems == name).to_numpy()[self.values["session"].to_numpy()]
             if system in {None, name} and is_of.any():
                 yield name, self if is_of.all() else Tables(self.sessions, self.values.filter(is_of))
