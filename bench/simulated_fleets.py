@@ -63,7 +63,7 @@ Array = NDArray[np.float64]
 NOISES = ("normal", "t", "AR(1)", "session", "drift", "outliers", "unequal", "rounded", "boot")
 SYSTEM, KERNELS, LEVEL = "simulated", ("copy", "scale", "add", "triad"), 50.0
 WEEKS, BEGIN, FAULT = 26, 8, 14
-_WEEK, _MINUTE, _START = 7 * 86_400_000, 60_000, 1_767_225_600_000  # 2026-01-01
+_WEEK, _START = 7 * 86_400_000, 1_767_225_600_000  # 2026-01-01
 _MEMORY, _FIRST_CACHE = (1 << 27, 1 << 28), (1 << 12, 1 << 13)
 
 
@@ -152,7 +152,7 @@ def simulated(losses: Array, condition: Condition, kind: str, rng: np.random.Gen
 def table(rates: Array) -> SamplesTable:
     """Return the table of measurements that a store has of simulated rates."""
     _, hosts, sessions, _ = rates.shape
-    case, host, session, repetition = np.nonzero(np.isfinite(rates))
+    case, host, session, _ = np.nonzero(np.isfinite(rates))
     rows = len(case)
     firsts = np.flatnonzero(np.diff(case * hosts + host, prepend=-1))
     return SamplesTable(
@@ -161,15 +161,17 @@ def table(rates: Array) -> SamplesTable:
         case=case[firsts].astype(np.int32),
         host=host[firsts].astype(np.int32),
         counts=np.diff(firsts, append=rows),
+        session_times=np.tile(_START + np.arange(sessions) * _WEEK, hosts),
+        host_sessions=np.arange(hosts) * sessions,
+        event_times={},
         settings={},
         replaced={},
         replaced_of={},
-        time=_START + session * _WEEK + repetition * _MINUTE,
         value=rates[np.isfinite(rates)],
         valid=np.ones(rows, dtype=np.bool_),
         judged=np.ones(rows, dtype=np.bool_),
         reason=np.zeros(rows, dtype=np.uint8),
-        sessions_of_rows=(host * sessions + session + 1).astype(np.int32),
+        ordinal=session.astype(np.uint16),
         busy_pus=None,
         reasons={0: ""},
     )

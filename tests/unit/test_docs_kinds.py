@@ -105,7 +105,7 @@ def of_a_fleet(out: Path) -> list[str]:
         r for day in ("2026-01-01", "2026-01-02") for m in records_by_host(hosts=20, day=day).values() for r in m
     ]
     table = samples_table.of_records(both)
-    days = int(table.time.min()), int(table.time.max())
+    days = int(table.session_times[1]), int(table.session_times[-1])
     change = Change("s", "memory", ("n003",), 1, *days, -0.08, worse=True)
     settings = {f"n{i:03}": Configuration(0, {"cpu.smt": "off" if i else "on"}) for i in range(20)}
     histories = {"s": [change]}

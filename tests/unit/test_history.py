@@ -31,7 +31,6 @@ def changes_of(values, days=30):
     """Return the changes of an array metric x host x session; each metric shows the memory of one bank."""
     metrics, hosts, sessions = values.shape
     series, rows = metrics * hosts, values.size
-    numbers = np.arange(hosts * sessions, dtype=np.int32)
     table = SamplesTable(
         hosts=[f"n{h}" for h in range(hosts)],
         cases=[
@@ -41,15 +40,17 @@ def changes_of(values, days=30):
         case=np.repeat(np.arange(metrics, dtype=np.int32), hosts),
         host=np.tile(np.arange(hosts, dtype=np.int32), metrics),
         counts=np.full(series, sessions),
+        session_times=np.tile(START + np.arange(sessions) * days * DAY, hosts),
+        host_sessions=np.arange(hosts) * sessions,
+        event_times={},
         settings={},
         replaced={},
         replaced_of={},
-        time=np.tile(START + np.arange(sessions) * days * DAY, series),
         value=values.ravel(),
         valid=np.ones(rows, dtype=np.bool_),
         judged=np.ones(rows, dtype=np.bool_),
         reason=np.zeros(rows, dtype=np.uint8),
-        sessions_of_rows=np.tile(numbers, metrics),
+        ordinal=np.tile(np.arange(sessions, dtype=np.uint16), series),
         busy_pus=None,
         reasons=[""],
     )

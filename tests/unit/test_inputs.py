@@ -50,7 +50,7 @@ def test_records_beyond_an_age_are_left_out_one_by_one(tmp_path, days, some):
     expected = samples_table.of_records(young)
     assert bool(len(samples.value)) == some
     assert samples.hosts == expected.hosts
-    for name in ("case", "host", "counts", "time", "value", "valid", "sessions_of_rows"):
+    for name in ("case", "host", "counts", "session_times", "value", "valid", "ordinal"):
         assert np.array_equal(getattr(samples, name), getattr(expected, name)), name
 
 
@@ -60,5 +60,15 @@ def test_the_same_records_in_a_store_and_in_lines_are_repetitions_once(tmp_path)
         store.append(tmp_path / "st", records[begin : begin + 25])
     store.append(tmp_path / "again", records)
     samples, expected = inputs.gather([tmp_path]).samples(), samples_table.of_records(records)
-    for name in ("case", "host", "counts", "time", "value", "valid", "judged", "sessions_of_rows"):
+    for name in ("case", "host", "counts", "session_times", "value", "valid", "judged", "ordinal"):
         assert np.array_equal(getattr(samples, name), getattr(expected, name)), name
+
+
+def test_a_store_without_configurations_is_read_once(tmp_path, monkeypatch):
+    store.append(tmp_path, [r for r in simulated(4, hosts=3) if r.check != "configuration"])
+    read, files = store._Reader.parts, []
+    monkeypatch.setattr(store._Reader, "parts", lambda self, given: files.extend(given) or read(self, given))
+    gathered = inputs.gather([tmp_path])
+    gathered.samples()
+    assert gathered.configurations() == {}
+    assert len(files) == len({*files}) == 2

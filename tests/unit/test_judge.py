@@ -262,6 +262,13 @@ class TestNewestSession:
         assert any("bank 1" in part.part and part.loss > 0.8 * loss for part in of_hosts["n0"].parts)
         assert words(of_hosts, "n0") == {"pass"}
 
+    def test_metrics_that_the_host_lacks_do_not_defend_it(self):
+        kept = {"copy_bandwidth", "scale_bandwidth"}
+        records = [r for r in Model(sessions=9, fault=memory(0.4, bank=1, since=8)).records() if r.metric in kept]
+        lacking = [r for r in records if (r.host, r.metric) != ("n0", "scale_bandwidth")]
+        assert "memory of bank 1" in failed(verdicts(records)["n0"])
+        assert "memory of bank 1" in failed(verdicts(lacking)["n0"])
+
     @pytest.mark.parametrize("sessions", [2, 4, 6])
     def test_a_reference_fails_it(self, tmp_path, sessions):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "40 GB/s", "source": "order"}
@@ -846,10 +853,10 @@ class TestTable:
         frames = [to_frame(records[i : i + size]) for i in range(0, len(records), size)]
         in_parts = samples_table.of_tables(map(split, frames))
         assert (at_once.hosts, at_once.cases) == (in_parts.hosts, in_parts.cases)
-        for name in ("value", "time", "valid", "judged", "case", "host", "counts"):
+        for name in ("value", "session_times", "ordinal", "valid", "judged", "case", "host", "counts"):
             assert np.array_equal(getattr(at_once, name), getattr(in_parts, name)), name
         # Each group is sorted by time, whatever the order of the records.
         for begin, count in zip(at_once.begins, at_once.counts, strict=True):
-            assert (np.diff(at_once.time[begin : begin + count]) >= 0).all()
+            assert (np.diff(at_once.ordinal[begin : begin + count].astype(int)) >= 0).all()
         lines = [[json.dumps(r.to_dict(), sort_keys=True) for r in of] for of in (from_frame(frames[0]), records)]
         assert lines[0] == lines[1][:size]

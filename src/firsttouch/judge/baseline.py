@@ -181,7 +181,7 @@ def learnt_processor(
         medians[counts > 0] = group_medians(samples.value[kept], counts[counts > 0])
         for number, host in enumerate(samples.hosts):
             settings = configurations[host].settings if host in configurations else {}
-            parts = HostParts(samples, medians, number, None, settings)
+            parts = HostParts(samples, medians[samples.groups_of_host(number)], number, None, settings)
             expected = [*settled(itertools.chain(parts.from_sources(), equal_parts.ratios(parts)))]
             of_banks = [e for e in expected if e.theory > 0]
             stated = next((e for e in expected if e.answer == "low" and e not in of_banks), None)

@@ -27,10 +27,11 @@ from firsttouch.judge.constants import (
     PRIOR_NOISE,
     PRIOR_SPREAD,
 )
-from firsttouch.judge.levels import Sessions, case_losses, session_noise
+from firsttouch.judge.levels import case_losses, session_noise
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Bools, Floats, Ints, of_hosts
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import student_quantile
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]

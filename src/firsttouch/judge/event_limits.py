@@ -40,7 +40,7 @@ class EventLimits:
             if case.limit:
                 groups = samples.groups(number)
                 host = np.repeat(samples.host[groups], samples.counts[groups])
-                self._columns[number] = host, samples.session(groups), samples.time[samples.rows_of(groups)]
+                self._columns[number] = host, samples.session(groups), samples.event_times[number]
         self._parts = {number: _part(samples.cases[number]) for number in self._columns}
         self._newest = self._newest_session(self._columns)
         begins, ends = (np.full(len(samples.hosts), end) for end in (np.inf, -np.inf))

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from firsttouch.host.host_lists import natural
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS, UPDATED_HOSTS
-from firsttouch.judge.levels import DAY
 from firsttouch.judge.verdict import ORDER, Divided, Finding, HostSummary, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, Drift, changed_settings, drift
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.records.sessions import DAY
 from firsttouch.statistics import as_fraction
 from firsttouch.systems.expectation import Expectation
 from firsttouch.systems.references import FACTS, Reference
@@ -97,7 +97,7 @@ class Findings(Struct, frozen=True, dict=True):
     #: By the number of the host, the levels that its parts should reach; in large fleets only low ones.
     expected: dict[int, tuple[Expectation, ...]] = field(default_factory=dict)
 
-    def of_decider(self, attribute: str, rows: slice) -> Floats:
+    def of_decider(self, attribute: str, rows: slice | NDArray[np.integer]) -> Floats:
         """Return a number of the reference that decided each of *rows*; NaN if none did, or if it has none."""
         numbers = np.full((len(self.samples.cases), NONE + 1), np.nan)
         for case, references in enumerate(self.references):
@@ -110,35 +110,46 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def value(self) -> Floats:
         """The median of the used repetitions of each row (NaN: none is used)."""
-        is_measured, medians = self.n > 0, np.full(len(self.n), np.nan)
-        medians[is_measured] = group_medians(self.samples.value[self.counts_now], self.n[is_measured])
-        return medians
+        groups = [np.arange(of_case.start, of_case.stop) for of_case, _ in self.samples.by_case()]
+        return np.concatenate([np.zeros(0), *map(self.medians, groups)])
 
     @cached_property
     def n(self) -> Ints:
         """The number of used repetitions of each row."""
-        return group_sums(self.counts_now, self.samples.begins)
+        groups = [np.arange(of_case.start, of_case.stop) for of_case, _ in self.samples.by_case()]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(self._used(of_case)[1] for of_case in groups)])
 
-    @cached_property
-    def newest(self) -> Ints:
-        """The time of the newest repetition of each row (ms since 1970, 0: unknown)."""
-        newest: Ints = self.samples.time[self.samples.begins + self.samples.counts - 1]
-        return newest
+    def _used(self, groups: NDArray[np.integer]) -> tuple[Floats, Ints]:
+        """Return the used repetitions of some rows, and how many each has."""
+        repetitions, place = self.samples.rows_of_each(groups)
+        now = self.counts_now[repetitions]
+        return self.samples.value[repetitions[now]], np.bincount(place[now], minlength=len(groups))
+
+    def medians(self, groups: NDArray[np.integer]) -> Floats:
+        """Return the median of the used repetitions of some rows (NaN: none is used)."""
+        values, n = self._used(groups)
+        medians = np.full(len(n), np.nan)
+        medians[n > 0] = group_medians(values, n[n > 0])
+        return medians
 
     @property
     def sessions(self) -> Ints:
         """The number of sessions of the used repetitions of each row."""
-        session, row = self.samples.sessions_of_rows[self.counts_now], np.repeat(np.arange(len(self.n)), self.n)
-        is_first = (np.diff(session, prepend=-1) != 0) | (np.diff(row, prepend=-1) != 0)
+        ordinal, row = self.samples.ordinal[self.counts_now], np.repeat(np.arange(len(self.n)), self.n)
+        is_first = np.append(True, np.diff(row) != 0)[: len(row)]
+        is_first[1:] |= ordinal[1:] != ordinal[:-1]
         counts: Ints = np.bincount(row[is_first], minlength=len(self.n))
         return counts
 
     @cached_property
     def change(self) -> Floats:
         """``value`` relative to the expected value of each row, less 1 (NaN: not comparable)."""
-        expected = self.of_decider("value", slice(0, len(self.words)))
-        expected[~((expected > 0) & ~self.of_events[self.samples.case])] = np.nan
-        change = np.divide(self.value, expected, out=expected)
+        return self._relative(self.value, slice(None))
+
+    def _relative(self, values: Floats, rows: slice | NDArray[np.integer]) -> Floats:
+        expected = self.of_decider("value", rows)
+        expected[~((expected > 0) & ~self.of_events[self.samples.case[rows]])] = np.nan
+        change = np.divide(values, expected, out=expected)
         change -= 1
         return change
 
@@ -147,11 +158,11 @@ class Findings(Struct, frozen=True, dict=True):
         """How much worse than expected each row is, from 0 (and for a pass) to 1."""
         signs = np.array([-1 if case.better == "higher" else 1 for case in self.samples.cases], dtype=np.int8)
         is_neither = np.array([case.better == "neither" for case in self.samples.cases], dtype=np.bool_)
-        losses: Floats = self.change * signs[self.samples.case]
-        np.abs(losses, out=losses, where=is_neither[self.samples.case])
-        np.nan_to_num(losses, copy=False)
-        losses[self.words == PASS] = 0.0
-        return np.clip(losses, 0.0, 1.0, out=losses)
+        losses, bad = np.zeros(len(self.words)), np.flatnonzero(self.words != PASS)
+        case, changes = self.samples.case[bad], self._relative(self.medians(bad), bad)
+        of_bad = np.where(is_neither[case], np.abs(changes), changes * signs[case])
+        losses[bad] = np.clip(np.nan_to_num(of_bad), 0.0, 1.0)
+        return losses
 
     @cached_property
     def _drift(self) -> Drift:
@@ -225,9 +236,9 @@ class Findings(Struct, frozen=True, dict=True):
             lacking[samples.host[of_check], case] = False
         usual = np.zeros(len(samples.cases))
         for case in np.flatnonzero(self.deciding_cases).tolist():
-            usual[case] = np.median(self.newest[samples.groups(case)])
-        is_overdue = self.newest + (_MISSED - 0.5) * self.fleet.sessions.interval <= usual[samples.case]
-        is_overdue &= self.newest + DAY < self.host_newest[samples.host]
+            usual[case] = np.median(self.samples.newest[samples.groups(case)])
+        is_overdue = self.samples.newest + (_MISSED - 0.5) * self.fleet.sessions.interval <= usual[samples.case]
+        is_overdue &= self.samples.newest + DAY < self.host_newest[samples.host]
         lacking[samples.host, samples.case] = is_overdue
         return lacking
 
@@ -282,7 +293,7 @@ class Findings(Struct, frozen=True, dict=True):
     def host_newest(self) -> Ints:
         """The time of the newest repetition of each host that has some (ms since 1970, 0: unknown)."""
         newest = np.zeros(len(self.samples.hosts), dtype=np.int64)
-        np.maximum.at(newest, self.samples.host, self.newest)
+        np.maximum.at(newest, self.samples.host, self.samples.newest)
         return newest
 
     @cached_property
@@ -342,7 +353,7 @@ class Findings(Struct, frozen=True, dict=True):
         usual, modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else ({}, ())
         missing = [(case.check, case.parameters) for case in absent_cases]
         last_of = {
-            self.samples.cases[self.samples.case[group]].key: _OVERDUE.format(day(int(self.newest[group])))
+            self.samples.cases[self.samples.case[group]].key: _OVERDUE.format(day(int(self.samples.newest[group])))
             for group in groups[self._lacking[self.samples.host[groups], self.samples.case[groups]]].tolist()
         }
         sessions = int(self.samples.sessions[groups].max(initial=0))
@@ -394,10 +405,10 @@ class Findings(Struct, frozen=True, dict=True):
     def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
         """Yield the finding of each group."""
         samples = self.samples
-        counts, ends = samples.counts[groups], self.n[groups].cumsum()
-        rows = np.repeat(samples.begins[groups] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        used = samples.value[rows][self.counts_now[rows]].tolist()
-        columns = groups, samples.case[groups], self.by[groups], self.words[groups], self.value[groups], ends
+        repetitions, n = self._used(groups)
+        used = repetitions.tolist()
+        of_groups = (column[groups] for column in (samples.case, self.by, self.words))
+        columns = (groups, *of_groups, self.medians(groups), n.cumsum())
         whose = (f"the reference of {self.system.name}", "the fleet", "")  # SYSTEM, FLEET, NONE
         begin = 0
         for group, of_case, by, verdict, value, end in zip(*(c.tolist() for c in columns), strict=True):

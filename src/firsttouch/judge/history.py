@@ -25,11 +25,11 @@ from firsttouch.host.host_lists import named, natural
 from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.levels import Sessions
 from firsttouch.judge.part_judge import Judged
 from firsttouch.records.drift import changed_settings
 from firsttouch.records.groups import Ints, group_medians, mean_of_hosts
 from firsttouch.records.parts import Series
+from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import chance_of_change
 from firsttouch.units import day, iso, percent, text_range
 

@@ -144,7 +144,10 @@ def _expected(findings: Findings, numbers: Sequence[int], *, is_fleet: bool) -> 
         if reference is not None and kind_of(case) == "bandwidth"
     }
     settings = [c.settings if (c := configurations.get(samples.hosts[n])) else {} for n in numbers]
-    hosts = [HostParts(samples, findings.value, n, facts, s) for n, s in zip(numbers, settings, strict=True)]
+    hosts = [
+        HostParts(samples, findings.medians(samples.groups_of_host(number)), number, facts, of_host)
+        for number, of_host in zip(numbers, settings, strict=True)
+    ]
     ratios = [[*settled(equal_parts.ratios(host))] for host in hosts]
     lows = Counter((e.part, e.kind) for of_host in ratios for e in of_host if e.answer == "low")
     used = [[e for e in of if not is_fleet or 2 * lows[e.part, e.kind] > len(hosts)] for of in ratios]
@@ -255,15 +258,16 @@ class _Judging:
     def measured_values(self) -> None:
         """Judge the metrics and parts of hosts."""
         findings, fleet = self._findings, self._fleet
-        excess, errors = (np.full(fleet.case_levels.shape, np.nan) for _ in range(2))
+        excess: dict[int, tuple[Floats, Floats]] = {}
         for place, number in enumerate(fleet.cases.tolist()):
             judged = fleet.series_of[number]
             self._count_now(number, judged, fleet.case_begins[place])
             self._case_by_fleet(number, place, judged)
-            self._case_by_reference(number, place, excess, errors)
+            if beyond := self._case_by_reference(number):
+                excess[place] = beyond
             self._drop_invalid(number)
         for judged in fleet.series:
-            self._together(judged, excess, errors)
+            self._together(judged, excess)
             self._part_findings(judged)
         if not self._is_fleet and not (findings.by != NONE).any():
             findings.blind.clear()  # no group was judged
@@ -275,19 +279,19 @@ class _Judging:
         samples = self._samples
         groups = samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
-        begins, ends = np.cumsum(counts) - counts, np.cumsum(counts) - 1
-        session = samples.sessions_of_rows[rows]
-        since = np.maximum(judged.begin, begins_of)[np.repeat(samples.host[groups], counts)]
+        begins, ordinal = np.cumsum(counts) - counts, samples.ordinal[rows]
+        begin = self._fleet.sessions.number[np.maximum(np.maximum(judged.begin, begins_of), 0)]
+        since = np.maximum(begin - samples.host_sessions, 0).astype(ordinal.dtype)[samples.host[groups]]
         usable = samples.valid[rows] & (samples.value[rows] > 0)
-        now = usable & (self._fleet.sessions.place[session] >= since)
+        now = usable & (ordinal >= np.repeat(since, counts))
         if samples.busy_pus is not None:
             calm = now & ~samples.is_busy(rows)
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
             now = np.where(np.repeat(has_calm, counts), calm, now)
         self._findings.counts_now[rows] = now
         # At least one repetition of the newest session must be used.
-        without = np.maximum.reduceat(np.where(usable, session, -1), begins) < session[ends]
-        self._findings.words[groups][without] = INVALID
+        in_newest = usable & (ordinal == np.repeat(ordinal[begins + counts - 1], counts))
+        self._findings.words[groups][~np.logical_or.reduceat(in_newest, begins)] = INVALID
 
     def _case_by_fleet(self, number: int, place: int, judged: Judged) -> None:
         """Judge a metric by its siblings: it shares its part's verdict if its loss is half of the part's."""
@@ -327,13 +331,14 @@ class _Judging:
     # ------------------------------------------------------------------
     # Promised levels
 
-    def _case_by_reference(self, number: int, place: int, excess: Floats, errors: Floats) -> None:
-        """Judge a case by the system's reference, and store its excess over the tolerance and the error."""
+    def _case_by_reference(self, number: int) -> tuple[Floats, Floats] | None:
+        """Judge a case by the system's reference; return each host's excess over the tolerance and its error."""
         samples, case = self._samples, self._samples.cases[number]
         reference = self._system.reference(case.check, case.metric, case.parameters)
         fact = None if reference else self._system.fact(case.check, case.metric)
         if (stated := reference or fact) is None:
-            return
+            return None
+        excess, errors = (np.full(len(samples.hosts), np.nan) for _ in range(2))
         groups, limits = samples.groups(number), (stated.minimum, stated.maximum)
         rows, counts, host = samples.rows_of(groups), samples.counts[groups], samples.host[groups]
         words, by = self._findings.words[groups], self._findings.by[groups]
@@ -344,7 +349,7 @@ class _Judging:
             by[may_judge & (words == PASS)] = SYSTEM
         values, now = samples.value[rows], self._findings.counts_now[rows]
         # Older good sessions do not hide a fault that only the newest session shows.
-        session, is_outside = samples.sessions_of_rows[rows], out_of_limits(values, case.better, *limits)[0]
+        session, is_outside = samples.session(groups), out_of_limits(values, case.better, *limits)[0]
         newest = now & (session == np.repeat(session[begins + counts - 1], counts))
         of_newest = group_sums(newest, begins)
         is_bad_now = (of_newest > 1) & (group_sums(newest & is_outside, begins) == of_newest)
@@ -364,7 +369,7 @@ class _Judging:
             prior = PRIOR_FREEDOM * (stated.error or PRIOR_NOISE) ** 2
             error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
         over = beyond_limits(median, case.better, *limits)
-        excess[place, host[may_judge]], errors[place, host[may_judge]] = over[may_judge], error[may_judge]
+        excess[host[may_judge]], errors[host[may_judge]] = over[may_judge], error[may_judge]
         # A reference states the noise of many hosts.
         limit = student_quantile(FAIL_TAIL / self._tests, 1e6 if stated.error else freedom) * error
         fails = bad & may_judge & (n > 1) & (outside == n)
@@ -382,23 +387,27 @@ class _Judging:
         if stated.error is not None:  # noise may hide on which side of the limit a host is
             self._findings.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
         self._findings.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
+        return excess, errors
 
-    def _together(self, judged: Judged, excess: Floats, errors: Floats) -> None:
+    def _together(self, judged: Judged, excess: Mapping[int, tuple[Floats, Floats]]) -> None:
         """Let metrics of a part fail together if each is below its promised level."""
-        numbers, findings = np.array(judged.series.cases), self._findings
-        places = np.searchsorted(self._fleet.cases, numbers)
-        over, counts = excess[places], np.isfinite(excess[places]).sum(axis=0)
+        places = [p for p in np.searchsorted(self._fleet.cases, judged.series.cases).tolist() if p in excess]
+        if not places:
+            return
+        numbers, findings = self._fleet.cases[places], self._findings
+        over, errors = (np.array(of_cases) for of_cases in zip(*map(excess.__getitem__, places), strict=True))
+        counts = np.isfinite(over).sum(axis=0)
         with np.errstate(all="ignore"):
             mean, error = (
                 np.nansum(over, axis=0) / counts,
-                np.sqrt(np.nansum(errors[places] ** 2, axis=0)) / counts,
+                np.sqrt(np.nansum(errors**2, axis=0)) / counts,
             )
             limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + counts) * error
             is_low = (counts >= 3) & (mean > limit) & ((over > 0).sum(axis=0) >= 0.75 * counts)
         allowed = as_logarithm(self._tolerance(judged.series.cases))
         for host in np.flatnonzero(counts).tolist():
             has_reference = np.isfinite(over[:, host])
-            rows = np.array([self._samples.group(number, host) for number in numbers[has_reference].tolist()])
+            rows = np.array([self._samples.group(n, host) for n in numbers[has_reference].tolist()], dtype=np.intp)
             if is_low[host]:
                 low = rows[(over[has_reference, host] > 0) & (findings.words[rows] != INVALID)]
                 low = low[findings.words[low] != FAIL]

@@ -11,8 +11,7 @@ A loss is a logarithm, above 0 if a value is worse than usual. The steps, each a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -28,63 +27,13 @@ from firsttouch.judge.constants import (
     PRIOR_NOISE,
     STABLE_SESSIONS,
 )
-from firsttouch.records.groups import Bools, Floats, Ints, group_medians, medians, middles, of_hosts, run_begins
+from firsttouch.records.groups import Bools, Floats, Ints, by_size, group_medians, medians, middles, run_begins
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import chance_of_change, decimal_step
 
-DAY = 86_400_000  # ms
 #: How many values show whether they are rounded.
 _FEW_VALUES = 4096
-
-
-class Sessions(Struct, frozen=True, dict=True):
-    """All sessions of all hosts, sorted by *host* (a number) and *time* (ms since 1970).
-
-    *number* is the session's number in the table, *begins* the first session of each host, *current* whether the
-    host had its present parts.
-    """
-
-    number: Ints
-    host: Ints
-    time: Ints
-    begins: Ints
-    current: Bools
-
-    @property
-    def hosts(self) -> int:
-        """The number of hosts."""
-        return len(self.begins)
-
-    @cached_property
-    def place(self) -> Ints:
-        """The place of each number of a session among these."""
-        place = np.zeros(int(self.number.max(initial=0)) + 1, dtype=np.int64)
-        place[self.number] = np.arange(len(self.number))
-        return place
-
-    @cached_property
-    def interval(self) -> float:
-        """The usual time between two sessions of a host (ms), a day at least."""
-        gaps = np.diff(self.time)[np.diff(self.host) == 0]
-        return max(float(np.median(gaps)) if len(gaps) else 0.0, float(DAY))
-
-    @cached_property
-    def weeks(self) -> tuple[Floats, Ints, Ints]:
-        """The intervals with sessions: their numbers, their first sessions, and the place of each session."""
-        numbers = np.rint(self.time / self.interval)
-        return np.unique(numbers, return_index=True, return_inverse=True)
-
-    @classmethod
-    def from_table(cls, table: SamplesTable) -> Sessions:
-        """Return the sessions of a table."""
-        numbers = table.sessions_of_rows
-        size = int(numbers.max(initial=0)) + 1
-        host, time = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64)
-        host[numbers], time[numbers] = np.repeat(table.host, table.counts), table.time
-        number = np.flatnonzero(host >= 0)
-        host, time = host[number], time[number]
-        begins = np.searchsorted(host, np.arange(len(table.hosts)))
-        return cls(number, host, time, begins, number >= table.first_sessions[host])
 
 
 class CaseLosses(Struct, frozen=True):
@@ -105,7 +54,7 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
     """Return the losses of a case in each session. If larger values are better, falling is a loss."""
     groups = table.groups(case)
     rows = table.rows_of(groups)
-    value, number = table.value[rows], table.sessions_of_rows[rows]
+    value, number = table.value[rows], table.session(groups)
     kept = table.valid[rows] & table.judged[rows] & (value > 0)
     busy = table.is_busy(rows)
     if busy.any():
@@ -153,8 +102,8 @@ class SeriesLosses(Struct, frozen=True):
 
     cases: NDArray[np.float32]
     loss: Floats
-    variance: Floats
-    repetitions: Floats
+    variance: NDArray[np.float32]
+    repetitions: NDArray[np.float32]
     is_disturbed: Bools
     spread: float
     step: float
@@ -173,7 +122,7 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLoss
         of_host = np.full(sessions.hosts, np.nan)
         of_host[sessions.host[case.session]] = case.loss  # its newest session
         at = case.session if len(case.session) < size else slice(None)
-        row[at] = case.loss - np.nanmedian(of_host)
+        row[at] = case.loss - float(middles(of_host[:, None])[0])
         counts[at] += 1
         repetitions[at] += case.count
         variance = (PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))) ** 2
@@ -188,16 +137,25 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLoss
         loss = rows[0].astype(np.float64)
     with np.errstate(all="ignore"):
         return SeriesLosses(
-            rows, loss, noise / counts**2, repetitions / counts, disturbed, spread, max(c.step for c in cases)
+            *(rows, loss, (noise / counts**2).astype(np.float32), (repetitions / counts).astype(np.float32)),
+            *(disturbed, spread, max(c.step for c in cases)),
         )
 
 
 def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> Floats:
     """Return the mean of each column with outlying values moved inwards (:data:`HUBER`); NaN for an empty one."""
-    middle = middles(rows)
-    near = np.clip(rows, middle - HUBER * spread, middle + HUBER * spread)
-    mean: Floats = np.nansum(near, axis=0, dtype=np.float64) / np.where(counts > 0, counts, np.nan)
+    mean = np.where(counts > 0, 0.0, np.nan)
+    for at in _columns(rows):
+        middle = middles(rows[:, at])
+        near = np.clip(rows[:, at], middle - HUBER * spread, middle + HUBER * spread)
+        mean[at] += np.nansum(near, axis=0, dtype=np.float64) / np.maximum(counts[at], 1)
     return mean
+
+
+def _columns(rows: NDArray[np.float32]) -> Iterator[slice]:
+    """Yield the columns in parts that a processor's caches hold."""
+    width = max(1, (1 << 16) // len(rows))
+    return (slice(first, first + width) for first in range(0, rows.shape[1], width))
 
 
 def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
@@ -211,7 +169,11 @@ def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
         return 0.0
     freedom = counts[several] - 1
     of_several = rows if len(several) == rows.shape[1] else rows[:, several]
-    variances = np.nanvar(of_several, axis=0, dtype=np.float64) * counts[several] / freedom
+    squares = np.empty(len(several))
+    for at in _columns(rows):
+        near = np.nan_to_num(of_several[:, at]).astype(np.float64)
+        squares[at] = np.einsum("ij,ij->j", near, near) - near.sum(axis=0) ** 2 / counts[several[at]]
+    variances = np.maximum(squares, 0.0) / freedom
     return math.sqrt(float(np.median(variances / (1 - 2 / (9 * freedom)) ** 3)))
 
 
@@ -248,17 +210,22 @@ class Stretches(Struct, frozen=True):
 def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, float]:
     """Return the noise of a session of all hosts, of each host, and its degrees of freedom; NaN: none repeated."""
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
-    host = sessions.host[measured]
-    is_repeated = host[1:] == host[:-1]
-    steps, owner = np.abs(np.diff(loss[measured]))[is_repeated], host[1:][is_repeated]
-    if not len(steps):
-        return math.nan, np.full(sessions.hosts, np.nan), 0.0
+    counts = np.bincount(sessions.host[measured], minlength=sessions.hosts)
+    return _noise([*by_size(loss[measured], counts)], sessions.hosts)
+
+
+def _noise(rows_of: Sequence[tuple[Ints, Floats]], hosts: int) -> tuple[float, Floats, float]:
+    """Return the noise of a session by the rows of hosts (numbers), see :func:`session_noise`."""
+    steps_of = [(which, np.abs(np.diff(rows, axis=1))) for which, rows in rows_of if rows.shape[1] > 1]
+    if not steps_of:
+        return math.nan, np.full(hosts, np.nan), 0.0
+    steps = np.concatenate([steps.ravel() for _, steps in steps_of])
     pooled = max(_trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
-    counts = np.bincount(owner, minlength=sessions.hosts)
-    of_host = np.nan_to_num(of_hosts(steps, owner, sessions.hosts)) / NORMAL_MEDIAN / math.sqrt(2)
-    freedom = PRIOR_FREEDOM + len(steps) / 2
-    own = np.sqrt((8 * pooled**2 + counts * of_host**2) / (8 + counts))
-    return pooled, np.maximum(own, pooled), freedom
+    noise = np.full(hosts, pooled)
+    for which, of_host in steps_of:
+        count, own = of_host.shape[1], medians(of_host) / NORMAL_MEDIAN / math.sqrt(2)
+        noise[which] = np.maximum(np.sqrt((8 * pooled**2 + count * own**2) / (8 + count)), pooled)
+    return pooled, noise, PRIOR_FREEDOM + len(steps) / 2
 
 
 def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
@@ -269,14 +236,13 @@ def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
     then each half is divided in the same way. The noise is *unrepeated* if no host has two sessions.
     """
     hosts, least, stable = sessions.hosts, BAD_SESSIONS, STABLE_SESSIONS
-    pooled, noise, freedom = session_noise(loss, sessions)
+    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
+    counts = np.bincount(sessions.host[measured], minlength=hosts)
+    begins = np.cumsum(counts) - counts
+    rows_of = [*by_size(loss[measured], counts)]
+    pooled, noise, freedom = _noise(rows_of, hosts)
     noise = np.full(hosts, unrepeated) if math.isnan(pooled) else noise
     freedom = max(freedom, PRIOR_FREEDOM)
-    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
-    host = sessions.host[measured]
-    counts = np.bincount(host, minlength=hosts)
-    begins = np.cumsum(counts) - counts
-    values = loss[measured]
     numbers = [np.full(hosts, -1, dtype=np.int64) for _ in range(4)]
     values_of = [np.full(hosts, np.nan) for _ in range(3)]
     result = Stretches(
@@ -295,9 +261,8 @@ def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
     )
     present = np.flatnonzero(counts)
     result.begin[present] = measured[begins[present]]
-    for size in np.flatnonzero(np.bincount(counts[present])).tolist():
-        which = np.flatnonzero(counts == size)
-        rows = values[begins[which, None] + np.arange(size)]
+    for which, rows in rows_of:
+        size = rows.shape[1]
         middle = medians(rows)
         reach = 3 * np.where(np.isnan(noise[which]), np.inf, noise[which])
         near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None]) if size > 2 else rows

@@ -32,11 +32,12 @@ from firsttouch.judge.constants import (
     UPDATED_SHARE,
 )
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
-from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
+from firsttouch.judge.levels import SeriesLosses, Stretches
 from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts, middles, of_hosts
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
+from firsttouch.records.sessions import Sessions
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
@@ -136,14 +137,14 @@ class Fleet(Struct, frozen=True, dict=True):
     sessions: Sessions
     series: Sequence[Judged]
     cases: Ints
-    case_levels: NDArray[np.float64]
+    case_levels: NDArray[np.float32]
     centres: Floats
     noise: Floats
-    repetitions: NDArray[np.float64]
+    repetitions: NDArray[np.float32]
     #: The first session of each case on each host without a change since then, the variance that chance adds to
     #: its level, and whether it is bad in its newest session only.
-    case_begins: NDArray[np.int64]
-    case_variances: NDArray[np.float64]
+    case_begins: NDArray[np.int32]
+    case_variances: NDArray[np.float32]
     is_single: NDArray[np.bool_]
     alone: NDArray[np.uint8]
     alone_limits: Floats
@@ -159,17 +160,17 @@ class Fleet(Struct, frozen=True, dict=True):
         """How many places each series of single parts has, by its pattern."""
         return Counter(judged.series.pattern for judged in self.series if judged.series.part.place)
 
-    def are_bad(self, place: int, host: int, loss: float, begin: int) -> bool:
-        """Return whether nearly all repetitions of a case since session *begin* lose more than *loss*."""
-        number = int(self.cases[place])
-        group = self.table.group(number, host)
-        rows = self.table.rows_of(slice(group, group + 1))
-        values, session = self.table.value[rows], self.table.sessions_of_rows[rows]
-        is_used = self.table.valid[rows] & self.table.judged[rows] & (session >= self.sessions.number[begin])
-        is_used &= values > 0
-        trend = self.series_of[number].prepared.trend[self.sessions.place[session[is_used]]]
-        losses = self.table.cases[number].loss_sign * np.log(values[is_used]) - self.centres[place] - trend
-        return len(losses) > 1 and bool((losses > loss).mean() >= 0.75)
+    def are_bad(self, place: int, hosts: Ints, loss: Floats, begin: Ints) -> Bools:
+        """Return on which *hosts* nearly all repetitions of a case since session *begin* lose more than *loss*."""
+        table, number = self.table, int(self.cases[place])
+        rows, owner = table.rows_of_each(table.group(number, hosts))
+        session = self.sessions.place[table.host_sessions[hosts][owner] + table.ordinal[rows]]
+        is_used = table.valid[rows] & table.judged[rows] & (table.value[rows] > 0) & (session >= begin[owner])
+        rows, session, owner = rows[is_used], session[is_used], owner[is_used]
+        losses = table.cases[number].loss_sign * np.log(table.value[rows]) - self.centres[place]
+        losses -= self.series_of[number].prepared.trend[session]
+        used, bad = (np.bincount(of, minlength=len(hosts)) for of in (owner, owner[losses > loss[owner]]))
+        return (used > 1) & (bad >= 0.75 * used)
 
 
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
@@ -178,10 +179,12 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     numbers = np.array(sorted(cases), dtype=np.int64)
     all_series = series({number: table.cases[number] for number in cases})
     tests = max(1, len(all_series))
-    case_levels, counts, variances = (np.full((len(numbers), sessions.hosts), np.nan) for _ in range(3))
-    case_begins = np.full(case_levels.shape, -1, dtype=np.int64)
-    is_single = np.zeros(case_levels.shape, dtype=np.bool_)
+    shape = len(numbers), sessions.hosts
+    case_levels, counts, variances = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
+    case_begins = np.full(shape, -1, dtype=np.int32)
+    is_single = np.zeros(shape, dtype=np.bool_)
     centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
+    none = np.zeros((0, 0))
     by_name: dict[tuple[str, str], dict[Series, Prepared]] = {}
     for part in (s for s in all_series if not s.is_together):
         of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
@@ -197,7 +200,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             if len(case.loss):
                 centres[place] = case.loss[0] - row[case.session[0]] - prepared.trend[case.session[0]]
         # The rows of many cases are large, and were used.
-        prepared = replace(prepared, losses=replace(prepared.losses, cases=prepared.losses.cases[:0]))
+        prepared = replace(prepared, losses=replace(prepared.losses, cases=none), counted=none)
         by_name.setdefault((part.part.name, part.kind), {})[part] = prepared
     for of_name in by_name.values():
         others = dict(of_name)
@@ -219,8 +222,9 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         _judge(part, of_parts[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
     ]
     usual = middles(case_levels.T)
+    case_levels -= usual[:, None]
     result = Fleet(
-        *(table, sessions, judged, numbers, case_levels - usual[:, None], centres + usual, noise, counts),
+        *(table, sessions, judged, numbers, case_levels, centres + usual, noise, counts),
         *(case_begins, variances, is_single),
         np.zeros(case_levels.shape, dtype=np.uint8),
         np.full(len(numbers), np.inf),
@@ -253,7 +257,7 @@ def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
 
 def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: bool) -> Prepared:
     least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
-    trend = _trend(losses.loss, sessions) if fleet else np.zeros(len(losses.loss))
+    trend = _trend(losses.loss, sessions) if fleet else np.broadcast_to(0.0, len(losses.loss))
     if trend.any():
         losses = replace(losses, loss=losses.loss - trend, cases=losses.cases - trend.astype(np.float32))
     timeline = levels.stretches(losses.loss, sessions, least)
@@ -288,7 +292,7 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     largest = np.abs(np.diff(middle)).max(initial=0.0), (middles(differences) / NORMAL_MEDIAN).max(initial=0.0)
     largest = min(max(largest), np.nanquantile(differences, share, axis=0).max(initial=0.0))
     if np.abs(middle).max(initial=0.0) <= max(3 * largest, LEAST_LOSS):
-        return np.zeros(len(loss))
+        return np.broadcast_to(0.0, len(loss))
     trend: Floats = np.interp(weeks, weeks[measured], middle)[column]
     return trend
 
@@ -338,7 +342,6 @@ def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Se
             kept.append(update)
     if prepared.latest is None or any(update is prepared.latest for update in kept):
         return replace(prepared, updates=kept)
-    prepared.counted[prepared.newest[prepared.bad_now]] = False
     return replace(prepared, updates=kept, awaiting=prepared.bad_now, latest=None)
 
 
@@ -615,29 +618,29 @@ def _judge_alone(fleet: Fleet) -> None:
             begins = fleet.case_begins[place]
             is_changed = (losses > unusual) & (begins > judged.begin)
             is_changed &= np.count_nonzero(is_changed) >= max(UPDATED_HOSTS, UPDATED_SHARE * len(measured))
-            for host in np.flatnonzero(losses > fail).tolist():
-                is_bad = fleet.are_bad(place, host, float(fail[host]) / 2, int(begins[host]))
-                word = SUSPECT if fleet.is_single[place, host] else FAIL
-                fleet.alone[place, host] = word if is_bad and not is_changed[host] else UNDECIDED
+            hosts = np.flatnonzero(losses > fail)
+            is_bad = fleet.are_bad(place, hosts, fail[hosts] / 2, begins[hosts]) & ~is_changed[hosts]
+            words = np.where(fleet.is_single[place, hosts], SUSPECT, FAIL)
+            fleet.alone[place, hosts] = np.where(is_bad, words, UNDECIDED)
 
 
 def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
     """Let no host of a few sessions fail by a single repetition of a metric, or of all metrics."""
     awaiting, timeline = judged.prepared.awaiting, judged.prepared.timeline
-    places = np.searchsorted(fleet.cases, judged.series.cases)
+    all_places = np.searchsorted(fleet.cases, judged.series.cases)
     fails = (judged.words == FAIL) & (judged.sessions < STABLE_SESSIONS)
     fails &= (judged.question == SIBLINGS) | awaiting
     for host in np.flatnonzero(fails).tolist():
-        own, of_cases = np.nan_to_num(fleet.case_levels[places, host]), places
+        places = all_places[np.isfinite(fleet.case_levels[all_places, host])]
+        own, of_cases = fleet.case_levels[places, host], places
         size = float(timeline.last[host] - timeline.level[host])
         if not awaiting[host]:
             size = judged.answer(host)[1]
             of_cases, own = places[own > size / 2], np.zeros(len(places))
-        lasting = [
-            fleet.are_bad(place, host, level + size / 2, int(judged.begin[host]))
-            for place, level in zip(of_cases.tolist(), own.tolist(), strict=False)
-        ]
+        begin, losses = judged.begin[[host]], own[:, None] + size / 2
+        of_host = zip(of_cases.tolist(), losses, strict=False)
+        lasting = [fleet.are_bad(place, np.array([host]), loss, begin)[0] for place, loss in of_host]
         is_single = judged.sessions[host] == 1 and not judged.repetitions[host] > 1
         # Of a host of another generation, no metric may be worse than of the median host.
         if is_single or (lasting and 2 * sum(lasting) <= len(lasting)):
-            judged.words[host] = SUSPECT if len(places) > 2 else UNDECIDED
+            judged.words[host] = SUSPECT if len(all_places) > 2 else UNDECIDED

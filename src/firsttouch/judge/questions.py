@@ -31,8 +31,9 @@ from firsttouch.judge.constants import (
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
-from firsttouch.judge.levels import Sessions, Stretches
+from firsttouch.judge.levels import Stretches
 from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
+from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import FloatOrFloats, as_logarithm, student_quantile
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-#: The most values that are sorted at once: a processor's caches hold them.
-_BLOCK = 1 << 14
 
 
 def run_begins(values: NDArray[Any]) -> NDArray[np.intp]:
@@ -37,14 +36,21 @@ def medians(rows: NDArray[Any]) -> NDArray[Any]:
 
 def group_quantiles(values: Floats, counts: Ints, quantile: float) -> Floats:
     """Return a quantile of each group; *counts* are the sizes of the groups."""
-    begins, result = np.cumsum(counts) - counts, np.empty(len(counts))
+    result = np.empty(len(counts))
+    for which, rows in by_size(values, counts):
+        result[which] = quantiles(rows, quantile)
+    return result
+
+
+def by_size(values: Floats, counts: Ints) -> Iterator[tuple[Ints, Floats]]:
+    """Yield the groups of each size (numbers) with a row of values for each; *counts* are the sizes of groups."""
+    begins = np.cumsum(counts) - counts
     for size in np.flatnonzero(np.bincount(counts)).tolist():
         which = np.flatnonzero(counts == size)
-        step = max(1, _BLOCK // size)
-        for first in range(0, len(which), step):
-            block = which[first : first + step]
-            result[block] = quantiles(values[begins[block, None] + np.arange(size)], quantile)
-    return result
+        # A view is enough if all groups have one size.
+        at_once = size * len(which) == len(values)
+        if size:
+            yield which, values.reshape(-1, size) if at_once else values[begins[which, None] + np.arange(size)]
 
 
 def group_medians(values: Floats, counts: Ints) -> Floats:
@@ -74,10 +80,33 @@ def group_sums(values: NDArray[Any], begins: Ints) -> Ints:
     return sums
 
 
+#: Up to this number of rows, comparing them is faster than sorting each column.
+_FEW_ROWS = 16
+
+
 def middles(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return the median of each column without NaN; for few rows it takes a fifth of numpy.nanmedian's time."""
-    ordered = np.sort(rows, axis=0)  # NaN is sorted last
-    last = np.maximum(np.count_nonzero(np.isfinite(rows), axis=0) - 1, 0)
+    """Return the median of each column without NaN."""
+    is_finite = np.isfinite(rows)
+    last = np.maximum(np.count_nonzero(is_finite, axis=0) - 1, 0)
+    ordered = np.where(is_finite, rows, np.inf)
+    if len(rows) > _FEW_ROWS:
+        ordered.sort(axis=0)
+    for low, high in _network(len(rows)) if len(rows) <= _FEW_ROWS else ():
+        smaller = np.minimum(ordered[low], ordered[high])
+        np.maximum(ordered[low], ordered[high], out=ordered[high])
+        ordered[low] = smaller
     low, high = (ordered[place, np.arange(rows.shape[1])] for place in (last // 2, (last + 1) // 2))
     result: NDArray[Any] = (low + high) / 2
-    return result
+    return np.where(is_finite.any(axis=0), result, np.nan).astype(rows.dtype)
+
+
+@lru_cache
+def _network(size: int) -> Sequence[tuple[int, int]]:
+    """Return which places to compare so that *size* values are sorted (K. E. Batcher, Sorting networks, 1968)."""
+    pairs = []
+    for power in (1 << bit for bit in range((size - 1).bit_length())):
+        for step in (power >> bit for bit in range(power.bit_length())):
+            for first in range(step % power, size - step, 2 * step):
+                places = range(first, first + min(step, size - first - step))
+                pairs += [(p, p + step) for p in places if p // (2 * power) == (p + step) // (2 * power)]
+    return pairs

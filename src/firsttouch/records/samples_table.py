@@ -3,13 +3,15 @@
 
 Records of one host and case are repetitions: the same thing measured again. The table has a row per repetition and
 a group of rows per host and case. Only the columns of records that judging needs are read, and numbers stand for
-their texts: a row takes about 25 bytes, and 45 while the table is sorted.
+their texts: a row takes about 10 bytes, and 15 while records are read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import mmap
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from firsttouch.records.cases import Case, by_key, identifiers, in_order, with_distinct_names
+from firsttouch.records.cases import Case, identifiers, in_order, with_distinct_names
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.groups import Bools, Floats, Ints, group_sums, run_begins
 from firsttouch.records.schema import BUSY, EMULATOR, GAP, Record, to_frame
@@ -74,15 +76,19 @@ class SamplesTable(Struct, frozen=True, dict=True):
     - *case* and *host*: their numbers
     - *counts*: the number of the group's repetitions
 
+    *session_times* has the end (ms since 1970) of each session by its number, which grows with time for each host,
+    *host_sessions* the number of the first session of each host. *event_times* has the time (ms since 1970) of the
+    rows of each case (a number) that counts events.
+
     *settings* are the latest values of each host that explain its speed: the topology check's,
     :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks. *replaced* is the last
     replacement of each host that had one, and *replaced_of* the last ones of each system in a table of several.
 
     Columns of rows are
 
-    - *time* (ms since 1970) and *value*
+    - *value*
     - *valid*, *reason* (why not: a number of *reasons*), and *judged*: whether references may judge the value
-    - *sessions_of_rows*: a number that grows with time for each host
+    - *ordinal*: the place of its session among the sessions of the host
     - *busy_pus*: how many PUs other processes used; None if no host was found busy
     """
 
@@ -91,15 +97,17 @@ class SamplesTable(Struct, frozen=True, dict=True):
     case: NDArray[np.int32]
     host: NDArray[np.int32]
     counts: Ints
+    session_times: Ints
+    host_sessions: Ints
+    event_times: Mapping[int, Ints]
     settings: Mapping[str, Mapping[str, float]]
     replaced: Mapping[str, Replacement]
     replaced_of: Mapping[str, Mapping[str, Replacement]]
-    time: Ints
     value: Floats
     valid: Bools
     judged: Bools
     reason: NDArray[np.unsignedinteger]
-    sessions_of_rows: NDArray[np.int32]
+    ordinal: NDArray[np.unsignedinteger]
     busy_pus: Floats | None
     reasons: Mapping[int, str]
 
@@ -141,11 +149,10 @@ class SamplesTable(Struct, frozen=True, dict=True):
         """Return the groups of a case."""
         return slice(int(self.of_case[case]), int(self.of_case[case + 1]))
 
-    def group(self, case: int, host: int) -> int:
-        """Return the group of a case and a *host* that has it."""
+    def group(self, case: int, hosts: int | Ints) -> Any:
+        """Return the group of a case and each of *hosts*, which have it."""
         groups = self.groups(case)
-        number: int = groups.start + int(np.searchsorted(self.host[groups], host))
-        return number
+        return groups.start + np.searchsorted(self.host[groups], hosts)
 
     def groups_of_host(self, host: int) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""
@@ -155,12 +162,21 @@ class SamplesTable(Struct, frozen=True, dict=True):
     @cached_property
     def sessions(self) -> Ints:
         """The number of sessions of each group with the host's present board and processors."""
-        session = self.sessions_of_rows
-        begins = np.append(True, session[1:] != session[:-1])[: len(session)]
-        begins[self.begins] = True
-        if self.replaced:
-            begins &= session >= np.repeat(self.first_sessions[self.host], self.counts)
-        return np.add.reduceat(begins, self.begins, dtype=np.int64) if len(session) else self.counts
+        counts = [np.zeros(0, dtype=np.int64)]
+        for groups, rows in self.by_case():
+            session, begins = self.session(groups), self.begins[groups] - rows.start
+            is_first = np.append(True, session[1:] != session[:-1])
+            is_first[begins] = True
+            if self.replaced:
+                is_first &= session >= np.repeat(self.first_sessions[self.host[groups]], self.counts[groups])
+            counts.append(group_sums(is_first, begins))
+        return np.concatenate(counts)
+
+    def by_case(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the groups and the rows of each case: what is made of all rows at once takes much memory."""
+        for case in range(len(self.cases)):
+            groups = self.groups(case)
+            yield groups, self.rows_of(groups)
 
     def rows_of(self, groups: slice) -> slice:
         """Return the rows of consecutive groups."""
@@ -169,9 +185,23 @@ class SamplesTable(Struct, frozen=True, dict=True):
         last = groups.stop - 1
         return slice(int(self.begins[groups.start]), int(self.begins[last] + self.counts[last]))
 
+    def rows_of_each(self, groups: NDArray[np.integer]) -> tuple[Ints, Ints]:
+        """Return the rows of some groups, and the place of each row's group among these."""
+        counts = self.counts[groups]
+        place = np.repeat(np.arange(len(groups)), counts)
+        return (self.begins[groups] - np.cumsum(counts) + counts)[place] + np.arange(len(place)), place
+
     def session(self, groups: slice) -> Ints:
         """Return the session of each row of consecutive groups."""
-        return self.sessions_of_rows[self.rows_of(groups)].astype(np.int64)
+        first = self.host_sessions[self.host[groups]]
+        return np.repeat(first, self.counts[groups]) + self.ordinal[self.rows_of(groups)]
+
+    @cached_property
+    def newest(self) -> Ints:
+        """The end (ms since 1970) of the newest session of each group."""
+        last = self.ordinal[self.begins + self.counts - 1]
+        newest: Ints = self.session_times[self.host_sessions[self.host] + last]
+        return newest
 
     def reason_of(self, row: int) -> str:
         """Return why a row is not valid, an empty text for a valid one."""
@@ -209,8 +239,15 @@ class SamplesTable(Struct, frozen=True, dict=True):
         """Return the rows of *chosen* groups, all of some *cases*, with hosts and cases renumbered."""
         rows = np.repeat(chosen, self.counts)
         hosts, host = np.unique(self.host[chosen], return_inverse=True)
+        of_case = {number: rows[self.rows_of(self.groups(number))] for number in self.event_times}
         return replace(
             self,
+            host_sessions=self.host_sessions[hosts],
+            event_times={
+                place: self.event_times[number][of_case[number]]
+                for place, number in enumerate(cases)
+                if number in of_case
+            },
             hosts=[self.hosts[number] for number in hosts.tolist()],
             cases=[self.cases[number] for number in cases],
             case=np.searchsorted(cases, self.case[chosen]).astype(np.int32),
@@ -222,7 +259,7 @@ class SamplesTable(Struct, frozen=True, dict=True):
 
 
 #: The columns of rows of :class:`SamplesTable`, but for :attr:`SamplesTable.busy_pus`.
-_ROWS = ("time", "value", "valid", "judged", "reason", "sessions_of_rows")
+_ROWS = ("value", "valid", "judged", "reason", "ordinal")
 
 
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
@@ -238,30 +275,32 @@ def of_tables(tables: Iterable[Tables], system: str | None = None) -> SamplesTab
 
     from firsttouch.records.tables import split  # noqa: PLC0415 - loads the table library
 
-    # The numbers of the names of cases (a system and a text), and the reasons by their number.
-    names: dict[tuple[str, str], int] = {}
-    reasons = {0: ""}
-    parts = [_part(split(to_frame(())), "", names, reasons)]
+    read = _Read()
+    read.add(split(to_frame(())), "")
     for each in tables:
-        parts += [_part(of_system, name, names, reasons) for name, of_system in each.by_system(system)]
-    visits = pl.concat([part.visits for part in parts]).with_row_index("visit")
-    others = pl.concat([part.others for part in parts])
+        for name, of_system in each.by_system(system):
+            read.add(of_system, name)
+    visits = pl.concat(read.visits).with_row_index("visit")
+    others = pl.concat(read.others)
     states, configured = _states(others), _parts(others)
     hosts = sorted(visits.filter("is_judged")["host"].unique())
     of_hosts = _keyed(visits, hosts).sort("number", "time", "end")
     gap = pl.col("time") - pl.col("end").cum_max().shift().over("number")
     sessions = of_hosts.filter((gap > GAP).fill_null(value=True))["key"].to_numpy()
-    session = np.searchsorted(sessions, of_hosts["key"].to_numpy(), side="right").astype(np.int32)
-    numbers = of_hosts.select("visit", pl.col("number").cast(pl.Int32), session=session)
+    session = np.searchsorted(sessions, of_hosts["key"].to_numpy(), side="right")
+    session_times = np.zeros(len(sessions) + 1, dtype=np.int64)
+    np.maximum.at(session_times, session, of_hosts["end"].to_numpy())
+    host_sessions = np.searchsorted(sessions, np.arange(len(hosts)) * _SPAN) + 1
+    ordinal = session - host_sessions[of_hosts["number"].to_numpy()]
+    numbers = of_hosts.select("visit", "key", ordinal=ordinal.astype(np.min_scalar_type(ordinal.max(initial=0))))
     settings: dict[str, dict[str, float]] = {}
     latest = states.sort("time", "value").group_by("host", "metric", "bank", maintain_order=True).last()
     smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
     for host_name, metric, value in smallest.iter_rows():
         settings.setdefault(host_name, {})[metric] = value
-    cases, case_of = _cases_of(names)
-    visits = visits.join(numbers, on="visit", how="left", maintain_order="left").fill_null(-1)
-    columns = _sorted(parts, cases, case_of, visits)
-    parts.clear()
+    visits = visits.join(numbers, on="visit", how="left", maintain_order="left").fill_null(0)
+    busy = _Busy.from_states(_keyed(states.filter(metric="busy_pus"), hosts), sessions)
+    cases, columns = _sorted(read, visits, busy)
     systems = {case.system for case in cases}
     replaced_of = {
         name: _replaced(configured.filter(system=name), hosts, sessions) for name in configured["system"].unique()
@@ -269,153 +308,266 @@ def of_tables(tables: Iterable[Tables], system: str | None = None) -> SamplesTab
     return SamplesTable(
         hosts=hosts,
         cases=cases,
+        session_times=session_times,
+        host_sessions=host_sessions,
         settings=settings,
         replaced=replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
         replaced_of=replaced_of,
         **columns,
-        busy_pus=_busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions, columns),
-        reasons=reasons,
+        reasons=read.reasons,
     )
 
 
 class _Part(Struct, frozen=True):
-    """Repetitions of judged metrics, sorted by the number of the name of their case; *ends* has an end for each.
+    """Repetitions of :data:`_BLOCK` names from one file, sorted by name.
 
-    *visit* is a row number in *visits*, the sessions of :class:`Tables`. Several of them make a session of a host
-    if its software differs. *time* begins with the visit. *reason* is 0 for valid rows. *others* explain the speed
-    of hosts.
+    *begins* has the first row of each name, and the end. *visit* + *offset* is a row number of the visits of
+    :class:`_Read`, and *time* begins with the visit. *reason* is 0 for valid rows. If all names have the same
+    visits, *visit* has only the first name's.
     """
 
-    ends: Ints
+    begins: Ints
+    offset: int
     visit: NDArray[np.integer]
     time: NDArray[np.integer]
     value: Floats
     reason: NDArray[np.integer]
-    visits: pl.DataFrame
-    others: pl.DataFrame
+
+    def visits(self, rows: slice) -> NDArray[np.integer]:
+        """Return the visits of the rows of a name."""
+        return self.visit[rows] if len(self.visit) == len(self.time) else self.visit[: rows.stop - rows.start]
 
 
-def _part(tables: Tables, system: str, names: dict[tuple[str, str], int], reasons: dict[int, str]) -> _Part:
-    """Return the records of one *system*; *names* and *reasons* get the new ones."""
-    import polars as pl  # noqa: PLC0415 - a large import
+def _shared(visit: NDArray[np.integer], begins: Ints) -> NDArray[np.integer]:
+    """Return the visits of the first name if all names have the same, and otherwise those of all."""
+    counts = np.diff(begins)
+    first = visit[: counts[0]]
+    if (counts == counts[0]).all() and (visit.reshape(len(counts), -1) == first).all():
+        return first
+    return visit
 
-    from firsttouch.records.tables import fields_of  # noqa: PLC0415 - loads the table library
 
-    values = tables.values
-    codes = tables.cases.to_physical().to_numpy()
-    explains, number_of = [], np.zeros(codes.max(initial=0) + 1, dtype=np.int32)
-    for text, code in zip(tables.cases, codes.tolist(), strict=True):
-        name, metric = (fields_of(text)[field] for field in ("check", "metric"))
+#: The names of cases in a part. When all are in the table, its memory is free.
+_BLOCK = 64
+#: Arrays of this size (bytes) have memory of their own.
+_LARGE = 1 << 16
+
+
+def _empty(size: int, dtype: Any) -> NDArray[Any]:
+    """Return an array whose memory is free as soon as nothing refers to it; malloc may keep what it had."""
+    if size * np.dtype(dtype).itemsize < _LARGE:
+        return np.empty(size, dtype)
+    memory = mmap.mmap(-1, size * np.dtype(dtype).itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, dtype)
+
+
+def _private(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy in memory of its own."""
+    copy = _empty(len(values), values.dtype)
+    copy[:] = values
+    return copy
+
+
+class _Read:
+    """The records that were read: parts by block of names, and the visits.
+
+    A name is the text of a case, which has several if they differ in parameters that do not identify it. Visits
+    are the sessions of :class:`Tables`. Several of them make a session of a host if its software differs. *others*
+    explain the speed of hosts.
+    """
+
+    def __init__(self) -> None:
+        #: The cases, and their names (numbers), as they were read first.
+        self.cases: list[Case] = []
+        self.names: list[list[int]] = []
+        self.blocks: dict[int, list[_Part]] = defaultdict(list)
+        self.visits: list[pl.DataFrame] = []
+        self.others: list[pl.DataFrame] = []
+        self.reasons = {0: ""}
+        self._visits = 0
+        self._places: dict[str, int] = {}
+        #: By system: the number of each name by its category (-1: not judged, -2: not read yet), and what explains
+        #: the speed of hosts.
+        self._numbers: dict[str, Ints] = {}
+        self._explaining: dict[str, list[str]] = {}
+        #: The number of names.
+        self.named = 0
+
+    def _name(self, system: str, text: str) -> int:
+        """Return the number of a new name, -1 if its case is not judged."""
+        from firsttouch.records.tables import fields_of  # noqa: PLC0415 - loads the table library
+
+        fields = fields_of(text)
+        name, metric = fields["check"], fields["metric"]
         check = checks().get(name)
         is_data = check is not None and (metric in check.data or not check.metrics)
-        number_of[code] = -1 if is_data else names.setdefault((system, text), len(names))
-        if (is_data and fields_of(text)["better"] == "neither") or name in {"topology", "cores", "configuration"}:
-            explains.append(text)
-    # Values of a session are next to each other.
-    visit, time = values["session"].to_numpy(), values["time"].dt.epoch("ms").to_numpy()
-    begins = run_begins(visit)
-    present, place = np.unique(visit[begins], return_inverse=True)
-    first, last = (np.full(len(present), sign * np.iinfo(np.int64).max) for sign in (1, -1))
-    if len(begins):
-        np.minimum.at(first, place, np.minimum.reduceat(time, begins))
-        np.maximum.at(last, place, np.maximum.reduceat(time, begins))
-    number = number_of[values["case"].to_physical().to_numpy()]
-    lengths = np.diff(begins, append=len(visit))
-    since = time - np.repeat(first[place], lengths)
-    columns = {
-        "visit": np.repeat(place.astype(np.min_scalar_type(len(present))), lengths),
-        "time": since.astype(np.min_scalar_type(-since.max(initial=0))),
-        "value": values["value"].to_numpy(),
-        "reason": np.zeros(len(time), dtype=np.uint8),
-    }
-    if len(invalid := values["invalid"].unique().drop_nulls()):
-        reasons |= zip((invalid.to_physical() + 1).to_list(), invalid, strict=True)
-        columns["reason"] = (values["invalid"].to_physical() + 1).fill_null(0).to_numpy()
-    if not (is_judged := number >= 0).all():
-        number, columns = number[is_judged], {name: column[is_judged] for name, column in columns.items()}
-    has_judged = np.zeros(len(present), dtype=np.bool_)
-    has_judged[columns["visit"]] = True
-    count = len(names)
-    # Small integers are sorted by counting.
-    order = np.argsort(number.astype(np.min_scalar_type(count)), kind="stable")
-    is_emulated = pl.col("software").cast(pl.String).str.contains(EMULATOR, literal=True)
-    visits = tables.sessions[present].select("host", is_emulated=is_emulated)
-    columns_of_others = ("host", "system", "check", "metric", "value", "status", "time", "parameters")
-    others = tables.of_cases(explains).records(columns_of_others)
-    return _Part(
-        np.cumsum(np.bincount(number, minlength=count)),
-        **{name: column[order] for name, column in columns.items()},
-        visits=visits.with_columns(time=first, end=last, is_judged=has_judged),
-        others=others.with_columns(pl.col("time").dt.epoch("ms")),
-    )
+        number = -1
+        if not is_data:
+            direction = better_of(name, metric, cast("Better", fields["better"]))
+            parameters = identifiers(name, json.loads(fields["parameters"]))
+            case = Case(system, name, metric, parameters, fields["unit"], direction)
+            place = self._places.setdefault(f"{system}\0{case.key}", len(self.cases))
+            if place == len(self.cases):
+                self.cases.append(case)
+                self.names.append([])
+            number, self.named = self.named, self.named + 1
+            self.names[place].append(number)
+        if (is_data and fields["better"] == "neither") or name in {"topology", "cores", "configuration"}:
+            self._explaining.setdefault(system, []).append(text)
+        return number
+
+    def sizes(self) -> Ints:
+        """Return the number of rows of each case."""
+        of_names = np.zeros(-(-self.named // _BLOCK) * _BLOCK, dtype=np.int64)
+        for block, parts in self.blocks.items():
+            of_block = np.sum([np.diff(part.begins) for part in parts], axis=0)
+            of_names[block * _BLOCK : (block + 1) * _BLOCK] = of_block
+        return np.array([of_names[names].sum() for names in self.names], dtype=np.int64)
+
+    def taken(self, number: int) -> dict[str, NDArray[Any]]:
+        """Return the rows of a case; cases are taken in order, and what only earlier ones need is removed."""
+        names = self.names[number]
+        for block in [block for block in self.blocks if block < names[0] // _BLOCK]:
+            del self.blocks[block]
+        slices = [
+            (part, slice(*part.begins[name % _BLOCK : name % _BLOCK + 2].tolist()), name)
+            for name in names
+            for part in self.blocks[name // _BLOCK]
+        ]
+        lengths = [at.stop - at.start for _, at, _ in slices]
+        offsets, of_name = np.repeat([(part.offset, name) for part, _, name in slices], lengths, axis=0).T
+        rows = {
+            column: np.concatenate([getattr(part, column)[at] for part, at, _ in slices])
+            for column in ("time", "value", "reason")
+        }
+        visit = np.concatenate([part.visits(at) for part, at, _ in slices])
+        return {**rows, "visit": visit + offsets, "name": of_name}
+
+    def add(self, tables: Tables, system: str) -> None:
+        """Add the records of one *system*."""
+        import polars as pl  # noqa: PLC0415 - a large import
+
+        values, codes = tables.values, tables.cases.to_physical().to_numpy()
+        number_of = self._numbers.get(system, np.zeros(0, dtype=np.int64))
+        added = max(0, int(codes.max(initial=0)) + 1 - len(number_of))
+        number_of = self._numbers[system] = np.append(number_of, np.full(added, -2))
+        new = np.flatnonzero(number_of[codes] == -2)
+        number_of[codes[new]] = [self._name(system, text) for text in tables.cases.gather(new)]
+        visit, time = values["session"].to_numpy(), values["time"].dt.epoch("ms").to_numpy()
+        present, place = np.flatnonzero(np.bincount(visit)), np.zeros(len(tables.sessions), dtype=np.int64)
+        place[present] = np.arange(len(present))
+        if len(present) < len(place):
+            visit = place[visit]
+        first, last = (np.full(len(present), sign * np.iinfo(np.int64).max) for sign in (1, -1))
+        np.minimum.at(first, visit, time)
+        np.maximum.at(last, visit, time)
+        number = number_of[values["case"].to_physical().to_numpy()]
+        since = (last - first).max(initial=0)
+        columns = {
+            "visit": visit.astype(np.min_scalar_type(len(present))),
+            "time": (time - first[visit]).astype(np.min_scalar_type(since)),
+            "value": values["value"].to_numpy(),
+            "reason": np.broadcast_to(np.uint8(0), len(time)),
+        }
+        if len(invalid := values["invalid"].unique().drop_nulls()):
+            self.reasons |= zip((invalid.to_physical() + 1).to_list(), invalid, strict=True)
+            columns["reason"] = (values["invalid"].to_physical() + 1).fill_null(0).to_numpy()
+        if not (is_judged := number >= 0).all():
+            number, columns = number[is_judged], {name: column[is_judged] for name, column in columns.items()}
+        has_judged = np.bincount(columns["visit"], minlength=len(present)) > 0
+        if (number[1:] < number[:-1]).any():
+            # Small integers are sorted by counting.
+            order = np.argsort(number.astype(np.min_scalar_type(self.named)), kind="stable")
+            number, columns = number[order], {name: column[order] for name, column in columns.items()}
+        begins = np.searchsorted(number, np.arange(-(-self.named // _BLOCK) * _BLOCK + 1))
+        for block in range(len(begins) // _BLOCK):
+            of_block = begins[block * _BLOCK : (block + 1) * _BLOCK + 1]
+            rows = slice(of_block[0], of_block[-1])
+            if rows.start < rows.stop:
+                kept = {name: _private(column[rows]) for name, column in columns.items() if name != "reason"}
+                reason = columns["reason"][rows] if invalid.is_empty() else columns["reason"][rows].copy()
+                kept["visit"] = _shared(kept["visit"], of_block)
+                part = _Part(of_block - rows.start, self._visits, **kept, reason=reason)
+                self.blocks[block].append(part)
+        self._visits += len(present)
+        is_emulated = pl.col("software").cast(pl.String).str.contains(EMULATOR, literal=True)
+        visits = tables.sessions[present].select("host", is_emulated=is_emulated)
+        self.visits.append(visits.with_columns(time=first, end=last, is_judged=has_judged))
+        columns_of_others = ("host", "system", "check", "metric", "value", "status", "time", "parameters")
+        explaining = tables.of_cases(self._explaining.get(system, ()))
+        if len(explaining.values) or not self.others:
+            others = explaining.records(columns_of_others)
+            self.others.append(others.with_columns(pl.col("time").dt.epoch("ms")))
 
 
-def _sorted(
-    parts: Sequence[_Part], cases: Sequence[Case], case_of: Sequence[int], visits: pl.DataFrame
-) -> dict[str, NDArray[Any]]:
-    """Return the columns of rows and groups, by case, host and time, with the host and the session of each visit.
+def _sorted(read: _Read, visits: pl.DataFrame, busy: _Busy | None) -> tuple[list[Case], dict[str, Any]]:
+    """Return the cases, and the columns of rows and groups, by case, host and time; the parts are removed.
 
-    A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of two
-    that differ only in their validity, the worse one is used, whichever was read first.
+    *visits* have the key and the ordinal of the session of each visit. A record that was read twice (from a store
+    and from the run that was appended to it) is one repetition. Of two that differ only in their validity, the
+    worse one is used, whichever was read first.
     """
-    size = sum(len(part.time) for part in parts)
-    types: dict[str, Any] = {"time": np.int64, "value": np.float64, "sessions_of_rows": np.int32}
+    sizes = read.sizes()
+    cases = sorted(range(len(read.cases)), key=lambda number: in_order(read.cases[number]))
+    begins = dict(zip(cases, (np.cumsum(sizes[cases]) - sizes[cases]).tolist(), strict=True))
+    emulated, key_of, ordinal_of = (visits[name].to_numpy() for name in ("is_emulated", "key", "ordinal"))
+    types: dict[str, Any] = {"value": np.float64, "ordinal": ordinal_of.dtype}
+    types |= {"reason": np.uint32, "valid": np.bool_} if len(read.reasons) > 1 else {}
+    types |= {"judged": np.bool_} if emulated.any() else {}
+    size = int(sizes.sum())
     # Columns of one value take no memory.
     rows: dict[str, NDArray[Any]] = {
         "reason": np.broadcast_to(np.uint8(0), size),
         **dict.fromkeys(("valid", "judged"), np.broadcast_to(np.True_, size)),
+        **{name: _empty(size, kind) for name, kind in types.items()},
+        **({} if busy is None else {"busy_pus": _empty(size, np.float64)}),
     }
-    columns = (visits[name].to_numpy() for name in ("is_emulated", "time", "number", "session"))
-    emulated, first_of, host_of, session_of = columns
-    if any_invalid := any(part.reason.any() for part in parts):
-        types |= {"reason": np.uint32, "valid": np.bool_}
-    if emulated.any():
-        types["judged"] = np.bool_
-    rows |= {name: np.empty(size, dtype=kind) for name, kind in types.items()}
-    offsets = np.cumsum([0, *(len(part.visits) for part in parts)]).tolist()
-    groups: dict[str, list[Ints]] = {"case": [], "host": [], "counts": []}
-    end = 0
-    for case, numbers in sorted(by_key(range(len(case_of)), case_of.__getitem__).items()):
-        slices = [
-            (part, slice(part.ends[number - 1] if number else 0, part.ends[number]), number, offset)
-            for number in numbers
-            for part, offset in zip(parts, offsets, strict=False)
-            if number < len(part.ends)
-        ]
-        lengths = [at.stop - at.start for _, at, *_ in slices]
-        name, offset = (np.repeat([each[place] for each in slices], lengths) for place in (2, 3))
-        visit, time, value, reason = (
-            np.concatenate([getattr(part, column)[at] for part, at, *_ in slices])
-            for column in ("visit", "time", "value", "reason")
-        )
-        visit = visit + offset
-        of_case = {"time": first_of[visit] + time, "value": value, "sessions_of_rows": session_of[visit]}
-        if any_invalid:
-            of_case |= {"reason": reason, "valid": reason == 0}
-        if emulated.any():
-            of_case["judged"] = ~emulated[visit] | counts_if_emulated(cases[case].check, cases[case].unit)
-        host = host_of[visit]
-        key = _keys(host, of_case["time"])
-        order = np.argsort(key, kind="stable")
-        if not np.diff(key[order]).all():
-            order = _once(key, name, of_case)
-        host = host[order]
-        begin, end = end, end + len(host)
-        for column, values in of_case.items():
-            rows[column][begin:end] = values[order]
+    groups: dict[int, tuple[NDArray[np.int32], Ints]] = {}
+    event_times: dict[int, Ints] = {}
+    usual = of_previous = np.zeros(0, dtype=np.intp)
+    for number, case in enumerate(read.cases):
+        columns = read.taken(number)
+        visit = columns["visit"]
+        if not np.array_equal(visit, of_previous):  # Most cases have the visits of the one before.
+            of_previous, ordinal, begin_keys = visit, ordinal_of[visit], key_of[visit]
+        columns |= {"ordinal": ordinal, "valid": columns["reason"] == 0}
+        columns["judged"] = ~emulated[visit] | counts_if_emulated(case.check, case.unit)
+        keys = begin_keys + columns["time"]
+        if len(usual) != len(keys) or not (np.diff(keys[usual]) > 0).all():
+            usual = np.argsort(keys, kind="stable")
+        order = usual if np.diff(keys[usual]).all() else _once(keys, columns)
+        keys = keys[order]
+        at = slice(begins[number], begins[number] + len(keys))
+        for name in types:
+            rows[name][at] = columns[name][order]
+        if busy is not None:
+            rows["busy_pus"][at] = busy.pus(keys)
+        host = (keys // _SPAN).astype(np.int32)
         firsts = run_begins(host)
-        groups["case"].append(np.full(len(firsts), case, dtype=np.int32))
-        groups["host"].append(host[firsts])
-        groups["counts"].append(np.diff(firsts, append=len(host)))
-    rows = {name: column[:end] for name, column in rows.items()}
+        groups[number] = host[firsts], np.diff(firsts, append=len(host))
+        if case.limit:
+            event_times[cases.index(number)] = keys % _SPAN
+    of_cases = [groups[number] for number in cases]
     none = np.zeros(0, dtype=np.int32)
-    return {**rows, **{name: np.concatenate([none, *of_cases]) for name, of_cases in groups.items()}}
+    counts = np.concatenate([none.astype(np.int64), *(counts for _, counts in of_cases)])
+    if counts.sum() < size:
+        ends = (begins[number] + int(of_case.sum()) for number, (_, of_case) in zip(cases, of_cases, strict=True))
+        kept = np.concatenate([np.arange(begins[n], end) for n, end in zip(cases, ends, strict=True)])
+        rows = {name: column[kept] for name, column in rows.items()}
+    return with_distinct_names([read.cases[number] for number in cases]), {
+        "busy_pus": None,
+        **rows,
+        "case": np.repeat(np.arange(len(cases), dtype=np.int32), [len(host) for host, _ in of_cases]),
+        "host": np.concatenate([none, *(host for host, _ in of_cases)]),
+        "counts": counts,
+        "event_times": event_times,
+    }
 
 
-def _once(key: Ints, name: Ints, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
-    """Return the order of the rows of a case by *key*, without the rows that repeat another one."""
-    identity = (name, rows["value"], rows["time"], key)
-    order = np.lexsort((*(rows[column] for column in ("judged", "valid") if column in rows), *identity))
+def _once(keys: Ints, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
+    """Return the order of the rows of a case by *keys*, without the rows that repeat another one."""
+    identity = (rows["name"], rows["value"], keys)
+    order = np.lexsort((rows["judged"], rows["valid"], *identity))
     is_other = np.any([np.diff(column[order]) != 0 for column in identity], axis=0)
     once: NDArray[np.intp] = order[np.append(True, is_other)]
     return once
@@ -482,35 +634,6 @@ def _stated(frame: pl.DataFrame, metric: pl.Expr, value: pl.Expr) -> pl.DataFram
     return states.drop_nulls()
 
 
-def _cases_of(names: Iterable[tuple[str, str]]) -> tuple[list[Case], list[int]]:
-    """Return the cases that *names* (a system and a text) stand for, and the number of the case of each."""
-    from firsttouch.records.tables import fields_of  # noqa: PLC0415 - loads the table library
-
-    numbers: dict[str, int] = {}
-    cases: list[Case] = []
-    number_of: list[int] = []
-    for system, text in names:
-        fields = fields_of(text)
-        check, metric = fields["check"], fields["metric"]
-        direction = better_of(check, metric, cast("Better", fields["better"]))
-        parameters = identifiers(check, json.loads(fields["parameters"]))
-        case = Case(system, check, metric, parameters, fields["unit"], direction)
-        key = f"{system}\0{case.key}"
-        if key not in numbers:
-            numbers[key] = len(cases)
-            cases.append(case)
-        number_of.append(numbers[key])
-    order = sorted(range(len(cases)), key=lambda number: in_order(cases[number]))
-    place = {number: position for position, number in enumerate(order)}
-    return with_distinct_names([cases[number] for number in order]), [place[number] for number in number_of]
-
-
-def _keys(host: NDArray[np.integer], time: Ints) -> Ints:
-    """Return a number for each row that sorts by host and time."""
-    keys: Ints = host.astype(np.int64) * _SPAN + np.clip(time, 0, _SPAN - 1)
-    return keys
-
-
 def _keyed(table: pl.DataFrame, hosts: Sequence[str]) -> pl.DataFrame:
     """Return the rows of *hosts* by host and time, with the columns ``number`` and ``key`` (see :func:`_keys`)."""
     import polars as pl  # noqa: PLC0415 - a large import
@@ -547,19 +670,26 @@ def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) ->
     }
 
 
-def _busy_pus(samples: pl.DataFrame, sessions: Ints, columns: Mapping[str, NDArray[Any]]) -> Floats | None:
-    """Return how many PUs others used at each row: the last sample of its session, 0 without one.
+class _Busy(Struct, frozen=True):
+    """How many PUs (*values*) others used on hosts at some *keys* (:func:`_keyed`), and the keys of *sessions*."""
 
-    The result is None if no host was ever busy.
-    """
-    import polars as pl  # noqa: PLC0415 - a large import
+    keys: Ints
+    values: Floats
+    sessions: Ints
 
-    samples = samples.filter((pl.col("value").max() >= BUSY).over("host")).sort("number", "time", "value")
-    if samples.is_empty():
-        return None
-    at = samples["key"].to_numpy()
-    keys = _keys(np.repeat(columns["host"], columns["counts"]), columns["time"])
-    last = np.searchsorted(at, keys, side="right") - 1
-    place = np.maximum(last, 0)
-    is_known = (last >= 0) & (np.searchsorted(sessions, at, side="right")[place] == columns["sessions_of_rows"])
-    return np.where(is_known, samples["value"].to_numpy()[place], 0.0)
+    @classmethod
+    def from_states(cls, samples: pl.DataFrame, sessions: Ints) -> _Busy | None:
+        """Return the samples of hosts that were busy, None without one."""
+        import polars as pl  # noqa: PLC0415 - a large import
+
+        samples = samples.filter((pl.col("value").max() >= BUSY).over("host")).sort("number", "time", "value")
+        keys, values = (samples[name].to_numpy() for name in ("key", "value"))
+        return None if samples.is_empty() else cls(keys, values, sessions)
+
+    def pus(self, keys: Ints) -> Floats:
+        """Return how many PUs others used at each of *keys*: the last sample of its session, 0 without one."""
+        last = np.searchsorted(self.keys, keys, side="right") - 1
+        of_sample, of_row = (
+            np.searchsorted(self.sessions, at, side="right") for at in (self.keys[np.maximum(last, 0)], keys)
+        )
+        return np.where((last >= 0) & (of_sample == of_row), self.values[np.maximum(last, 0)], 0.0)

@@ -96,7 +96,7 @@ class Gathered(Struct, frozen=True, dict=True):
     def samples(self, system: str | None = None) -> SamplesTable:
         """Return the samples of all records, or only *system*'s."""
         self.systems.clear()
-        self.configured.clear()
+        self.configured[:] = [drift.configured(())]
         samples = samples_table.of_tables(self._noted(self._tables(columns=samples_table.READ)), system)
         self.hosts[:] = samples.hosts
         return samples
@@ -170,7 +170,8 @@ class Gathered(Struct, frozen=True, dict=True):
         """Yield *tables*, and note their systems and their configurations."""
         for each in tables:
             self.systems.update({name: len(of_system.values) for name, of_system in each.by_system()})
-            self.configured.append(drift.configured(each.of_checks(drift.CHECK).records(drift.READ)))
+            if len((configured := each.of_checks(drift.CHECK)).values):
+                self.configured.append(drift.configured(configured.records(drift.READ)))
             yield each
 
     def configurations(self) -> dict[str, Configuration]:

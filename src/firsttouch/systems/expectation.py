@@ -215,7 +215,7 @@ def settled(stated: Iterable[Stated]) -> Iterator[Expectation]:
 class HostParts:
     """The measured parts of a *host* (a number of *samples*), and its known facts.
 
-    *values* belong to the groups of *samples* (NaN: not used), *facts* to the system if known; *settings* are the
+    *values* belong to the groups of the host (NaN: not used), *facts* to the system if known; *settings* are the
     host's configuration.
     """
 
@@ -223,11 +223,11 @@ class HostParts:
         self, samples: SamplesTable, values: Floats, host: int, facts: Facts | None, settings: Mapping[str, str]
     ) -> None:
         measured = []
-        for group in samples.groups_of_host(host).tolist():
-            if values[group] > 0 and samples.judged[samples.begins[group] + samples.counts[group] - 1]:
+        for group, value in zip(samples.groups_of_host(host).tolist(), values.tolist(), strict=True):
+            if value > 0 and samples.judged[samples.begins[group] + samples.counts[group] - 1]:
                 rows = samples.rows_of(slice(group, group + 1))
                 is_calm = not samples.is_busy(rows).all()
-                measured.append(Measured(samples.cases[samples.case[group]], float(values[group]), is_calm))
+                measured.append(Measured(samples.cases[samples.case[group]], value, is_calm))
         states = samples.settings.get(samples.hosts[host], {})
         is_first = samples.sessions[samples.groups_of_host(host)].max(initial=0) < 2
         self._advice = _AGAINST if is_first and samples.hosts[host] not in samples.replaced else ""
