@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch.host.topology import NumaNode, Pu, Topology
-from firsttouch.scenarios.numa_groups import Neighbours
+from firsttouch.scenarios.layout import Neighbours
 
 
 def topology(matrix, packages=None):

@@ -22,7 +22,7 @@ from firsttouch.execution.sampling import Watching
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
-from firsttouch.scenarios.numa_groups import Neighbours
+from firsttouch.scenarios.layout import Neighbours
 from firsttouch.scenarios.placement import Placement
 
 # ----------------------------------------------------------------------
