@@ -579,7 +579,7 @@ def test_the_peak_of_a_program_is_its_own_whatever_this_process_was_before():
     """A process keeps the largest resident set of the program that it was before execve(2)."""
     program = [sys.executable, "-c", "memory = bytearray(100 << 20)"]
     launcher = (
-        "from firsttouch.execution.foreground import run_in_foreground; "
+        "from firsttouch.execution.process_runner import run_in_foreground; "
         f"print(run_in_foreground({program!r}, None).peak_bytes)"
     )
     becomes = [sys.executable, "-c", launcher]

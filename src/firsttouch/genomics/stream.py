@@ -30,9 +30,8 @@ from msgspec import Struct, field
 from firsttouch import __version__
 from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
 from firsttouch.execution.child_process import describe_ending
-from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Job, Outcome
-from firsttouch.execution.process_runner import Events, run_together
+from firsttouch.execution.process_runner import Events, run_in_foreground, run_together
 from firsttouch.execution.progress import time_left
 from firsttouch.execution.sampling import Watching
 from firsttouch.execution.threads import WorkerThread
