@@ -11,7 +11,7 @@ import pytest
 
 from factories import huge_pages
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.execution import file_copies, ram_store
+from firsttouch.execution import ram_store
 from firsttouch.scenarios import evidence
 
 SIZE = 5 << 20
@@ -37,7 +37,7 @@ def test_copies_lie_where_they_were_asked_for(tmp_path, source, even):
     empty.touch()
     with sparse.open("wb") as out:
         out.truncate(1 << 20)
-    sources, steps = file_copies.sources_of([source, empty, sparse]), []
+    sources, steps = ram_store.sources_of([source, empty, sparse]), []
     with ram_store.hold([0], ram_store.needed_bytes(sources), even=even) as store:
         store.copy(sources, on_progress=steps.append)
         for file in (source, empty, sparse):
@@ -59,7 +59,7 @@ def test_a_copy_that_exceeds_the_limit_of_a_store_is_refused(source):
         ram_store.hold([0], 1 << 20, even=True) as store,
         pytest.raises(CannotHere, match=r"5 MiB .* 1 MiB"),
     ):
-        store.copy(file_copies.sources_of([source]))
+        store.copy(ram_store.sources_of([source]))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
@@ -67,7 +67,7 @@ def test_another_user_cannot_read_a_file_in_a_store(source):
     source.chmod(0o644)
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     with ram_store.hold([0], 16 << 20) as store:
-        store.copy(file_copies.sources_of([source]))
+        store.copy(ram_store.sources_of([source]))
         # By the path of other programs, and in the namespace of the holder.
         for words, enter in (
             (["cat", store.folder / source.name], []),
@@ -84,7 +84,7 @@ def test_another_user_cannot_read_a_file_in_a_store(source):
 def test_a_program_enters_the_namespace_and_keeps_its_folder(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ram_store.hold([0], 16 << 20, private_shm=True) as store:
-        store.copy(file_copies.sources_of([source]))
+        store.copy(ram_store.sources_of([source]))
         script = 'pwd; wc -c <"$0"; echo word >/dev/shm/firsttouch-test'
         argv = [*store.prefix_argv(), "sh", "-c", script, str(store.inside / source.name)]
         ended = subprocess.run(argv, capture_output=True, text=True, check=True)
@@ -101,17 +101,15 @@ def test_a_source_that_changes_is_not_served(source, tmp_path, monkeypatch):
         "is replaced": lambda: (tmp_path / "other").replace(source),
         "is removed": source.unlink,
     }
-    copy_chunk = file_copies._copy_chunk
+    copy_chunk = ram_store._copy_chunk
     with ram_store.hold([0], 64 << 20) as store:
         for change in faults.values():
             source.write_bytes(bytes(SIZE))
             os.utime(source, (1e9, 1e9))
             (tmp_path / "other").write_bytes(bytes(SIZE))
-            monkeypatch.setattr(
-                file_copies, "_copy_chunk", lambda *a, change=change: (change(), copy_chunk(*a))[1]
-            )
+            monkeypatch.setattr(ram_store, "_copy_chunk", lambda *a, change=change: (change(), copy_chunk(*a))[1])
             with pytest.raises(BadInput, match=r"an index.bwt: .*changed"):
-                store.copy(file_copies.sources_of([source]))
+                store.copy(ram_store.sources_of([source]))
             (store.folder / source.name).unlink()
 
 
@@ -123,10 +121,10 @@ def test_a_write_by_a_mapping_after_the_copy_changes_the_identity(tmp_path):
     with file.open("r+b") as stream, mmap.mmap(stream.fileno(), 8192) as mapping:
         mapping[0] = 1
         with ram_store.hold([0], 1 << 20) as store:
-            store.copy(file_copies.sources_of([file]))
-            identity = file_copies.identity_of(file.stat())
+            store.copy(ram_store.sources_of([file]))
+            identity = ram_store.identity_of(file.stat())
         mapping[1] = 1
-        assert file_copies.identity_of(file.stat()) != identity
+        assert ram_store.identity_of(file.stat()) != identity
 
 
 def test_what_cannot_be_copied(source, tmp_path):
@@ -140,7 +138,7 @@ def test_what_cannot_be_copied(source, tmp_path):
         ".": "not a regular file",
     }.items():
         with pytest.raises(BadInput, match=re.escape(f"{tmp_path / name}: {reason}")):
-            file_copies.sources_of([source, tmp_path / name])
+            ram_store.sources_of([source, tmp_path / name])
 
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic():

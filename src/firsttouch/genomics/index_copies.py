@@ -21,10 +21,9 @@ from msgspec import Struct
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import ram_store
 from firsttouch.execution.child_process import child, last_lines
-from firsttouch.execution.file_copies import identity_of, sources_of
 from firsttouch.execution.placement_check import IndexPages
 from firsttouch.execution.progress import live
-from firsttouch.execution.ram_store import Residence, Space
+from firsttouch.execution.ram_store import Residence, Space, identity_of, sources_of
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.host.cpusets import format_list
 from firsttouch.scenarios import memory_options
