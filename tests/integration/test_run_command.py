@@ -19,10 +19,10 @@ from factories.genomes import PART, records
 from factories.host_records import measured
 from factories.processes import captured, wait_until
 from firsttouch import BadInput, RunRequest, cli, read_records, run_aligner
+from firsttouch.execution import index_cache
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import dealing, stream
-from firsttouch.host import page_cache
 from firsttouch.host.topology import load, probe_program
 from firsttouch.scenarios.placement import plan
 
@@ -229,7 +229,7 @@ def test_a_script_runs_an_aligner_as_the_command_does(lambda_work, enough, tmp_p
 
 
 def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, lambda_work, enough, tmp_path):
-    if page_cache.file_system(tmp_path) in page_cache.IN_MEMORY:
+    if index_cache.file_system(tmp_path) in index_cache.IN_MEMORY:
         pytest.skip(f"{tmp_path} is in memory: nothing of it can be dropped")
     index = tmp_path / "own"
     index.mkdir()

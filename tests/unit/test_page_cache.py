@@ -13,8 +13,7 @@ import pytest
 
 from firsttouch.errors import CannotHere, RunFailed
 from firsttouch.execution import index_cache
-from firsttouch.host import page_cache
-from firsttouch.host.page_cache import Cached
+from firsttouch.execution.index_cache import Cached
 from firsttouch.host.pages import UNIT, file_bytes, file_mapping, mapped_pages, node_pages, resident
 from firsttouch.host.topology import load
 from firsttouch.records.cases import Case
@@ -25,7 +24,7 @@ from firsttouch.systems import definition
 
 PAGE = mmap.PAGESIZE
 HOST = load()
-IN_MEMORY = page_cache.IN_MEMORY
+IN_MEMORY = index_cache.IN_MEMORY
 WHOLE = plan(HOST).scenario("1x-default").placements
 
 
@@ -33,7 +32,7 @@ WHOLE = plan(HOST).scenario("1x-default").placements
 def folder():
     """Returns a folder on a disk, which every user may enter."""
     places = (Path(tempfile.gettempdir()), Path.home())
-    place = next((p for p in places if page_cache.file_system(p) not in IN_MEMORY), None)
+    place = next((p for p in places if index_cache.file_system(p) not in IN_MEMORY), None)
     if place is None:
         pytest.skip(f"NOT TESTED: neither {places[0]} nor {places[1]} is on a disk")
     with tempfile.TemporaryDirectory(dir=place) as name:
@@ -48,7 +47,7 @@ def dropped(folder):
     def write(size, name="file"):
         file = folder / name
         file.write_bytes(bytes(range(251)) * (size // 251) + bytes(size % 251))
-        page_cache.drop([file])
+        index_cache.drop([file])
         return file
 
     return write
@@ -88,15 +87,15 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 @pytest.mark.parametrize("size", [0, 1, PAGE, 7 * PAGE + 5])
 def test_a_dropped_file_is_cached_again_when_it_is_read(dropped, size):
     file = dropped(size)
-    assert page_cache.look([file]) == Cached(size, 0, {})
+    assert index_cache.look([file]) == Cached(size, 0, {})
     file.read_bytes()
-    cached = page_cache.look([file])
+    cached = index_cache.look([file])
     assert (cached.size, cached.cached, cached.unknown) == (size, size, "")
     assert sum(cached.pages.values()) == -(-size // PAGE) * PAGE // UNIT
 
 
 def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypatch):
-    monkeypatch.setattr(page_cache, "WINDOW", 64 * PAGE)  # a range ends at a window's end
+    monkeypatch.setattr(index_cache, "WINDOW", 64 * PAGE)  # a range ends at a window's end
     file = dropped(300 * PAGE - 100)
     numbers = set()
     generator = random.Random(18)  # noqa: S311 - no secret
@@ -105,7 +104,7 @@ def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypa
         expected = len(numbers) * PAGE - (100 if 299 in numbers else 0)
         for _ in range(9):  # the kernel may drop any page at any time
             read_pages(file, numbers)
-            looks = [page_cache.look([file]) for _ in range(2)]
+            looks = [index_cache.look([file]) for _ in range(2)]
             assert all(cached.cached <= expected for cached in looks)
             if all(cached.cached == expected for cached in looks):
                 break
@@ -116,8 +115,8 @@ def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypa
 
 def test_filling_reads_what_is_not_cached(dropped):
     file = dropped(9 * PAGE + 1)
-    assert page_cache.look([file], fill=True).cached == 9 * PAGE + 1
-    assert page_cache.look([file]).cached == 9 * PAGE + 1
+    assert index_cache.look([file], fill=True).cached == 9 * PAGE + 1
+    assert index_cache.look([file]).cached == 9 * PAGE + 1
 
 
 def test_pages_that_a_process_maps_stay_and_it_is_named(dropped):
@@ -210,7 +209,7 @@ def memory():
 
 
 def test_files_in_memory_cannot_be_dropped(memory):
-    if page_cache.file_system(memory) not in IN_MEMORY:
+    if index_cache.file_system(memory) not in IN_MEMORY:
         pytest.skip(f"{memory} is not in memory")
     (memory / "file").write_bytes(b"x" * 10 * PAGE)
     with pytest.raises(CannotHere, match=r"tmpfs.*: use as-is"):
@@ -219,7 +218,7 @@ def test_files_in_memory_cannot_be_dropped(memory):
 
 def test_a_file_that_is_not_there_is_one_line(folder):
     with pytest.raises(RunFailed, match=r"none: No such file"):
-        page_cache.look([folder / "none"])
+        index_cache.look([folder / "none"])
     with pytest.raises(RunFailed, match=r"index .*none"):
         index_cache.read([folder / "none"], [WHOLE[0].numa_nodes[0]])
 
@@ -227,13 +226,13 @@ def test_a_file_that_is_not_there_is_one_line(folder):
 @needs_root
 def test_the_state_of_others_files_is_unknown_and_not_wrong(dropped):
     file = dropped(50 * PAGE)
-    hidden = as_nobody(lambda: [page_cache.look([file]).to_dict(), page_cache.is_visible([file])])
+    hidden = as_nobody(lambda: [index_cache.look([file]).to_dict(), index_cache.is_visible([file])])
     assert hidden[0] | {"unknown": ""} == {"size": 50 * PAGE, "cached": None, "pages": None, "unknown": ""}
     assert hidden[0]["unknown"].startswith(f"{file}: Linux shows what is cached only to")
     assert hidden[1] is False
-    assert page_cache.is_visible([file])
+    assert index_cache.is_visible([file])
     file.chmod(0o666)
-    assert as_nobody(lambda: page_cache.look([file]).cached) == 0
+    assert as_nobody(lambda: index_cache.look([file]).cached) == 0
 
 
 @needs_root
