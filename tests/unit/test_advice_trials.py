@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from factories.clocks import ManualClock
-from firsttouch.advice import advice_text, findings, trials
+from firsttouch.advice import advice_text, comparison, trials
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import Load, Trial, prior
 from firsttouch.errors import RunFailed
@@ -322,13 +322,13 @@ def test_memory_options_are_found_and_judged_by_what_the_kernel_shows(host):
 )
 def test_options_that_cannot_matter(memory, left):
     names = ("thp", "no-thp", "mimalloc", "jemalloc")
-    assert {name for name in names if not findings.needless([name], (), memory)} == left
+    assert {name for name in names if not comparison.needless([name], (), memory)} == left
     # With mimalloc the memory may be another one, except for its size.
-    other = findings.needless(("thp", "mimalloc"), (), memory)
+    other = comparison.needless(("thp", "mimalloc"), (), memory)
     assert (other == "") == (memory.anonymous > 8 << 20)
-    other = findings.needless(("no-thp", "mimalloc"), (), memory)
+    other = comparison.needless(("no-thp", "mimalloc"), (), memory)
     assert (other == "") == bool(memory.huge)
-    assert findings.needless(("thp", "jemalloc"), ("thp",), memory) == ""
+    assert comparison.needless(("thp", "jemalloc"), ("thp",), memory) == ""
 
 
 def test_policies_are_not_tried_where_they_are_alike(host):

@@ -22,8 +22,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from firsttouch.advice.comparison import OptionFindings
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST, Z90, interval
-from firsttouch.advice.findings import OptionFindings
 from firsttouch.advice.posterior import LEAST_WORK, NOISE, Belief, Load, Prior, Trial, update
 from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.clock import SYSTEM_CLOCK, Clock
