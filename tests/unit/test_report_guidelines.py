@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from factories.host_records import Machine, built_report
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
-from firsttouch.report.speedups import gains
+from firsttouch.report.guidelines import gains
 from firsttouch.scenarios.placement import parse_name
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record
-from firsttouch.report import speedups
+from firsttouch.report import guidelines
 from firsttouch.report.aspect import FEWEST_DRAWN, Aspect, Chart, measured, value, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, dataset_of, whole
@@ -27,7 +27,7 @@ _LOGARITHMIC = " The axes are logarithmic: perfect scaling is a straight falling
 def aspect(view: HostView) -> Aspect:
     """Return a chart per aligner, dataset and number of reads."""
     by_input = by_key(
-        view.select("placement", "scaling", metric=speedups.METRIC),
+        view.select("placement", "scaling", metric=guidelines.METRIC),
         lambda r: (r.parameters["aligner"], dataset_of(r), plain(r.parameters.get("reads"))),
     )
     single = {key: [r for r in records if whole(r, "instances") == 1] for key, records in sorted(by_input.items())}
@@ -49,8 +49,8 @@ def _policy(record: Record) -> str:
 
 def _chart(key: str, name: str, records: Sequence[Record]) -> Chart:
     # The checks scaling and placement may both have a run.
-    by_run = by_key(records, lambda r: (speedups.policy_rank(_policy(r)), whole(r, "threads")))
-    runs = [speedups.pool_samples(of_run) for _, of_run in sorted(by_run.items())]
+    by_run = by_key(records, lambda r: (guidelines.policy_rank(_policy(r)), whole(r, "threads")))
+    runs = [guidelines.pool_samples(of_run) for _, of_run in sorted(by_run.items())]
     by_policy = by_key(runs, _policy)
     wide = drawing.wide([sample for r in runs for sample in r.samples])
     unit = runs[0].unit
@@ -60,7 +60,7 @@ def _chart(key: str, name: str, records: Sequence[Record]) -> Chart:
     }
     label = f"time ({unit}, logarithmic)" if wide else f"time ({unit})"
     draw = partial(drawing.draw_lines, lines, label=label, logarithmic=wide)
-    rows = [((_policy(r), whole(r, "threads"), speedups.scenario(r)), r) for r in runs]
+    rows = [((_policy(r), whole(r, "threads"), guidelines.scenario_name(r)), r) for r in runs]
     return Chart(
         key=key,
         title=f"{_TITLE}: {name}",
@@ -79,14 +79,14 @@ def _sentences(all_runs: Sequence[Record], by_policy: Mapping[str, Sequence[Reco
     text = f"With {count(threads, 'thread')}, {fastest.parameters['policy']} is fastest at {value(fastest)}"
     if slowest is not fastest:
         text += f", {slowest.parameters['policy']} slowest at {value(slowest)}"
-        gain = speedups.speedup(fastest, slowest)
+        gain = guidelines.speedup(fastest, slowest)
         if gain is not None and max(fastest.samples) >= min(slowest.samples):
             text += "; their repetitions overlap, so the difference is not clear"
         elif gain is not None:
             text += f", {times(gain.value)} as long"
     yield f"{text}."
     for policy, runs in by_policy.items():
-        gain = speedups.speedup(runs[-1], runs[0])
+        gain = guidelines.speedup(runs[-1], runs[0])
         if len(runs) > 1 and gain is not None:
             few, many = whole(runs[0], "threads"), whole(runs[-1], "threads")
             text = f"{policy}: {number(many / few)} times the threads make it {times(gain.value)} as fast"
