@@ -7,8 +7,8 @@ container start-up is excluded from all timings.
 
 from __future__ import annotations
 
-import importlib
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,8 +56,11 @@ def start_with(name: str, image: str, argv: Sequence[str]) -> Start:
     """
     if check_backend(name) == NATIVE:
         return Start([*command(NATIVE), *argv], dict(os.environ))
-    start: Start = importlib.import_module(f"firsttouch.execution.{name}").start_command(image, argv)
-    return start
+    if name == "spack":
+        return _start_from_view(image, argv)
+    from firsttouch.execution import apptainer  # noqa: PLC0415 - it imports this module
+
+    return apptainer.start_command(image, argv)
 
 
 def variables() -> dict[str, str]:
@@ -95,3 +98,45 @@ def check_origin(origin: Origin, what: str) -> None:
             f"{what} has measuring interface {origin.interface}, and this firsttouch has {build_info.INTERFACE}: "
             f"it was built from {built_from}; build or pull another"
         )
+
+
+# ----------------------------------------------------------------------
+# The backend spack: commands run from the view of an environment that spack-env/stack.py installs
+
+
+def _start_from_view(view: str, argv: Sequence[str]) -> Start:
+    """Return how ``firsttouch ARGV`` is started from *view* (empty: FIRSTTOUCH_VIEW or .cache/spack's).
+
+    Raises Missing if the view or one of its programs does not exist, BadInput if there are several views.
+    """
+    folder = _view(view or os.environ.get("FIRSTTOUCH_VIEW", ""))
+    path = f"{folder / 'bin'}:{os.environ.get('PATH', '')}"
+    # numactl may also be an external package of Spack, on this host.
+    for program, place in (("firsttouch", str(folder / "bin")), ("numactl", path)):
+        if shutil.which(program, path=place) is None:
+            raise Missing(f"{folder} has no {program}: `spack-env/stack.py install` builds the whole environment")
+    origin = build_info.read(folder / "share" / "firsttouch" / "origin.json")
+    check_origin(origin, str(folder))
+    env = {**os.environ, **variables()}
+    env["PATH"] = path
+    env[VARIABLE] = f"spack: {origin.target}, {origin.revision or origin.version}"
+    # These variables are meant for this Python, not for the view's.
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "RFM_CONFIG_FILES"):
+        env.pop(name, None)
+    return Start([str(folder / "bin" / "firsttouch"), *argv], env)
+
+
+def _view(named: str) -> Path:
+    if named:
+        folder = Path(named).absolute()
+        if not folder.is_dir():
+            raise Missing(f"{folder}: this view of Spack does not exist")
+        return folder
+    views = sorted((paths.cache() / "spack").glob("*/view"))
+    if not views:
+        raise Missing("no view of Spack in .cache/spack: `spack-env/stack.py install` makes one (FIRSTTOUCH_VIEW)")
+    if len(views) > 1:
+        raise BadInput(
+            f"several views of Spack: {', '.join(map(str, views))}; choose one by --image or FIRSTTOUCH_VIEW"
+        )
+    return views[0]
