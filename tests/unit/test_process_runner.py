@@ -20,8 +20,8 @@ from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import child_process, placement_check
 from firsttouch.execution.jobs import Job
+from firsttouch.execution.placement_check import Watching
 from firsttouch.execution.process_runner import Events, run_together
-from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import dealing
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.pipe_writer import StopRequest

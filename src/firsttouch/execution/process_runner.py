@@ -24,7 +24,7 @@ from firsttouch.errors import BadInput, CannotHere, ProgramFailed, TimedOut, os_
 from firsttouch.execution import placement_check
 from firsttouch.execution.child_process import guarded_argv, has_ended, start
 from firsttouch.execution.jobs import Job, Outcome, last_words, late_message, require_programs
-from firsttouch.execution.sampling import Pace, Watching
+from firsttouch.execution.placement_check import Pace, Watching
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Placement

@@ -22,8 +22,8 @@ from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput
 from firsttouch.execution import AS_IS, counters, index_cache
+from firsttouch.execution.placement_check import Watching
 from firsttouch.execution.progress import say
-from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.collecting import FileTarget, SinkTarget, Target
