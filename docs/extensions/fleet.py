@@ -12,9 +12,9 @@ from firsttouch.judge import history as judge_history
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import judged
 from firsttouch.records import samples_table
-from firsttouch.report import forms
+from firsttouch.report import forms, pages
 from firsttouch.report.document import Block
-from firsttouch.report.fleet import comparison, figures, history
+from firsttouch.report.fleet import comparison, figures
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.systems.definition import Undescribed
 
@@ -43,7 +43,7 @@ def _timeline() -> Sequence[Block]:
     records = [*simulated.records(), *simulated.records(simulated.AFTER, updated=True)]
     table = samples_table.of_records(records)
     changes = judge_history.changes(judged(table, Undescribed("rome")))
-    return history.blocks(changes[:_SHOWN])
+    return pages.history(changes[:_SHOWN])
 
 
 def _changes() -> Sequence[Block]:

@@ -18,9 +18,8 @@ from firsttouch.records import drift, samples_table, store
 from firsttouch.records.cases import Case
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
-from firsttouch.report import inputs
+from firsttouch.report import inputs, pages
 from firsttouch.report.document import Table
-from firsttouch.report.fleet import history as pages
 from firsttouch.systems.definition import Undescribed
 
 DAY = 86_400_000
@@ -184,7 +183,7 @@ class TestRecords:
             assert (len(gathered.samples().value), len(gathered.unread)) == (rows, files)
 
     def test_a_page_shows_them(self, updated):
-        (changes,) = [block for block in pages.blocks(changes_of_records(updated)) if isinstance(block, Table)]
+        (changes,) = [block for block in pages.history(changes_of_records(updated)) if isinstance(block, Table)]
         assert len(changes.rows) == 2
         assert "firmware.version 2.4 -> 2.6" in changes.rows[0][-1]
 

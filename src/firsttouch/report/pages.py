@@ -5,44 +5,49 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.findings import CommonLoss
 from firsttouch.judge.history import Change
 from firsttouch.judge.verdict import ORDER, HostVerdict
-from firsttouch.records.cases import by_key
-from firsttouch.records.catalogue import checks
+from firsttouch.records.cases import Case, by_key, identifiers, with_distinct_names
+from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import forms, guidelines, model, openmetrics, render, summary, tables
+from firsttouch.report import forms, guidelines, model, openmetrics, render, summary
 from firsttouch.report import verdicts as of_verdicts
-from firsttouch.report.aspect import Chart, Result
+from firsttouch.report.aspect import Chart, Result, value_table
 from firsttouch.report.aspects import Aspects, host_aspects
 from firsttouch.report.document import (
     Block,
     Card,
+    Cell,
     Document,
+    Entry,
     Fold,
     Group,
     Listing,
     Paragraph,
     Section,
     Span,
+    Table,
     Text,
     linked_files,
     spans,
     when_made,
 )
-from firsttouch.report.fleet import history
 from firsttouch.report.guidelines import Guideline
-from firsttouch.report.model import Absent, HostView, Problem, References
+from firsttouch.report.model import Absent, HostView, Problem, References, common
 from firsttouch.report.render import Summary
-from firsttouch.report.text import anchors, count
+from firsttouch.report.text import anchors, case, clean, count
+from firsttouch.units import number, percent, signed_percent
 
 # ----------------------------------------------------------------------
 # The files of a report.
@@ -202,7 +207,7 @@ def _page(report: _Report) -> Document:
             *_cards(report),
             *(problems if report.is_grave else []),
             *([Section("Verdicts", [counts, verdicts], "verdicts")] if report.verdicts else []),
-            *([Section("History", history.blocks(report.changes), "history")] if report.changes else []),
+            *([Section("History", history(report.changes), "history")] if report.changes else []),
             *guidelines.sections(report.guidelines),
             *(_host_section(report, host, is_single=is_single) for host in hosts),
             *([] if report.is_grave else problems),
@@ -230,7 +235,7 @@ def _ticket(report: _Report) -> Document:
     invalid = _invalid(report)
     records = sum(len(host.view.invalid) for host in report.hosts)
     blocks: list[Block] = [Paragraph(render.not_measured(report.problems, records))]
-    if table := tables.problem_table(report.problems):
+    if table := _problem_table(report.problems):
         blocks.append(table)
     if invalid:
         blocks += [Paragraph("Invalid records (not results):"), Listing(invalid)]
@@ -280,7 +285,7 @@ def _cards(report: _Report) -> list[Card]:
 
 def _problems(report: _Report) -> Section:
     """Return the missing measurements, and the invalid records."""
-    table, invalid = tables.problem_table(report.problems), _invalid(report)
+    table, invalid = _problem_table(report.problems), _invalid(report)
     blocks: list[Block] = [table or Paragraph("No check failed, was skipped or is invalid.", "good")]
     missing = [
         f"{'; '.join(absent.title for absent in charts)}{_on(report, host.view.host)}: {reason}"
@@ -298,7 +303,7 @@ def _invalid(report: _Report) -> list[list[str]]:
     """Return the cases of invalid records with the reasons."""
     return [
         [Span(case, "s"), f"{_on(report, host)} ", Span("invalid:", "b"), f" {reason}"]
-        for host, case, reason in tables.invalid_records([host.view for host in report.hosts])
+        for host, case, reason in _invalid_records([host.view for host in report.hosts])
     ]
 
 
@@ -344,6 +349,155 @@ def _older(view: HostView) -> list[Block]:
 
 def _details(view: HostView, references: References | None) -> list[Block]:
     """Return the folded tables of values that no figure shows."""
-    of_view = (tables.configuration, tables.others, tables.placements, tables.software)
-    shown = filter(None, (tables.references(view, references), *(table(view) for table in of_view)))
+    of_view = (_configuration_table, _undrawn_table, _placement_table, _software_table)
+    shown = filter(None, (_reference_table(view, references), *(table(view) for table in of_view)))
     return [Fold(f"{table.caption} ({count(len(table.rows), 'row')})", [table]) for table in shown]
+
+
+# ----------------------------------------------------------------------
+# Tables: the numbers of the figures, and the values that no figure shows
+
+_NO_PLACEMENT: Mapping[str, Any] = {}
+
+
+def _software_table(view: HostView) -> Table | None:
+    """Return the programs and their versions, a row for each version."""
+    uses = {(str(n), str(v), r.check) for r in (*view.valid, *view.invalid) for n, v in r.software.items()}
+    users = by_key(sorted(uses), lambda use: use[:2])
+    rows = [
+        (name, version, ", ".join(check for *_, check in its_uses)) for (name, version), its_uses in users.items()
+    ]
+    return Table("Software", ("program", "version", "used by"), rows) if rows else None
+
+
+def _configuration_table(view: HostView) -> Table | None:
+    """Return the settings of the host."""
+    rows = [(name, clean(value)) for name, value in sorted(view.settings.items())]
+    return Table("Configuration", ("setting", "value"), rows) if rows else None
+
+
+def _placement_table(view: HostView) -> Table | None:
+    """Return the requested and the reported placement of each instance."""
+    # The records of one run (sizes, kernels, events) have the same placement and share a row.
+    instances = [
+        (record, (instance, case(requested), _actual(actual) if actual else "not read back", record.status))
+        for record in (*view.valid, *view.invalid)
+        for instance, (requested, actual) in enumerate(
+            zip_longest(record.placement_asked, record.placement_found, fillvalue=_NO_PLACEMENT)
+        )
+    ]
+    rows: list[tuple[Entry, ...]] = [
+        (check, case(common([record for record, _ in placed])), len(placed), *placement)
+        for (check, placement), placed in by_key(instances, lambda item: (item[0].check, item[1])).items()
+    ]
+    header = ("check", "case", "records", "instance", "requested", "found", "status")
+    return Table("Placement requested and found", header, rows) if rows else None
+
+
+def _actual(placement: Mapping[str, Any]) -> str:
+    pages = placement.get("pages")
+    if not isinstance(pages, Mapping) or not pages:
+        return case(placement)
+    counts = {node: p for node, p in pages.items() if isinstance(p, (int, float))}
+    total = sum(counts.values()) or 1
+    shares = ", ".join(f"{percent(p / total)} on {node}" for node, p in counts.items())
+    rest = case({k: v for k, v in placement.items() if k != "pages"})
+    return f"{rest}; {number(total)} pages: {shares}"
+
+
+def _undrawn_table(view: HostView) -> Table | None:
+    """Return the valid records that no figure shows: counters, and checks without a figure."""
+    rows = [
+        ((r.check, r.metric, case(identifiers(r.check, r.parameters)), r.unit), r)
+        for r in view.valid
+        if not checks().get(r.check, Check({}, ())).draws(r.metric)
+    ]
+    return value_table("Counters and other metrics", ("check", "metric", "case", "unit"), rows) if rows else None
+
+
+def _reference_table(view: HostView, find: References | None) -> Table | None:
+    """Return the metrics that have a reference, with its source."""
+    rows: list[tuple[Entry, ...]] = []
+    for record, titled in zip(view.valid, with_distinct_names([*map(Case.from_record, view.valid)]), strict=True):
+        if find and (reference := find(record)):
+            values = (record.value, reference.value, reference.minimum, reference.maximum)
+            rows.append((titled.title, record.unit, *(Cell(value, number) for value in values), reference.source))
+    header = ("metric", "unit", "newest record", "reference", "from", "to", "source")
+    return Table("References", header, rows) if rows else None
+
+
+def _problem_table(problems: Sequence[Problem]) -> Table | None:
+    """Return the checks that failed, are invalid or were skipped, in this order."""
+    order = {"failed": 0, "invalid": 1, "skipped": 2}
+    rows = [
+        (p.kind, p.host, p.name, p.reason)
+        for p in sorted(problems, key=lambda p: (order[p.kind], p.host, p.name, p.reason))
+    ]
+    caption = f"{count(len(rows), 'check')} without a result"
+    return Table(caption, ("what", "host", "check", "reason"), rows, kind="stack") if rows else None
+
+
+def _invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
+    """Return (host, case, reason) of the invalid records, without their samples."""
+
+    def of_one_run(record: Record) -> tuple[str, ...]:
+        # All sizes of a latency curve belong to one run.
+        parameters = {k: v for k, v in identifiers(record.check, record.parameters).items() if k != "size_bytes"}
+        return record.host, record.check, record.metric, case(parameters), record.reason
+
+    runs = by_key((record for view in views for record in view.invalid), of_one_run)
+    cases = with_distinct_names(
+        [replace(Case.from_record(r[0]), system="", parameters=common(r)) for r in runs.values()]
+    )
+    return [
+        (
+            key[0],
+            titled.title + (f" ({len(run)} records)" if len(run) > 1 else ""),
+            key[-1] or "no reason was recorded",
+        )
+        for (key, run), titled in zip(runs.items(), cases, strict=True)
+    ]
+
+
+# ----------------------------------------------------------------------
+# The section about history: a table of changes and their times
+
+#: The most changes in the table, and in summary.json.
+MOST_ROWS, MOST_KEPT = 60, 1000
+_CHANGE_HEADER = ("when", "hosts", "part", "change", "configuration")
+_NO_CHANGE = "No part changed. A change is visible with at least three sessions before and after it."
+_SEEN = (
+    "A change has at least three sessions before it and after it. Changes of many hosts come first, then the "
+    "newest."
+)
+
+
+def history(changes: Sequence[Change]) -> list[Block]:
+    """Return the section of the *changes* of a system's hosts."""
+    if not changes:
+        return [Paragraph(_NO_CHANGE)]
+    return [
+        Paragraph(f"{_history_line(changes)}. {_SEEN}"),
+        *change_table(changes).first(MOST_ROWS, "summary.json"),
+    ]
+
+
+def change_table(changes: Sequence[Change]) -> Table:
+    """Return the table of *changes*, in the same order."""
+    return Table(
+        f"Changes over time: {len(changes)}", _CHANGE_HEADER, [*map(_change_row, changes)], kind="stack changes"
+    )
+
+
+def _change_row(change: Change) -> tuple[Entry, ...]:
+    size = Cell(change.change, signed_percent)
+    return (change.when, change.who, change.parts, size, "; ".join(change.causes))
+
+
+def _history_line(changes: Sequence[Change]) -> str:
+    shared = sum(len(c.hosts) > 1 for c in changes)
+    worse_hosts = len({host for c in changes if len(c.hosts) == 1 and c.worse for host in c.hosts})
+    parts = [f"{count(shared, 'change')} of many hosts at once"] if shared else []
+    parts += [f"{count(len(changes) - shared, 'change')} of single hosts"] if len(changes) > shared else []
+    parts += [f"{count(worse_hosts, 'host')} became worse alone"] if worse_hosts else []
+    return "; ".join(parts)

@@ -16,12 +16,12 @@ from msgspec.structs import asdict, replace
 
 from firsttouch.documents import attributes
 from firsttouch.execution.progress import wrap_text
-from firsttouch.host.host_lists import natural
+from firsttouch.host.host_lists import fold, natural
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import Change
-from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word
+from firsttouch.judge.verdict import ORDER, Divided, HostSummary, HostVerdict, Word
 from firsttouch.records import catalogue
-from firsttouch.records.drift import Configuration
+from firsttouch.records.drift import Configuration, Deviation, Drift, described, dividing_settings, drift
 from firsttouch.report import forms, guidelines, openmetrics, pages, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
@@ -34,11 +34,12 @@ from firsttouch.report.document import (
     Section,
     Span,
     Table,
+    how_to_read,
     not_shown,
     when_made,
     word_span,
 )
-from firsttouch.report.fleet import configuration, figures, history, ranks
+from firsttouch.report.fleet import figures, ranks
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
@@ -121,7 +122,7 @@ class FleetSummary(Struct, frozen=True):
     worst: Sequence[HostVerdict]
     ranks: Sequence[Ranks]
     guided: Sequence[Guideline] = ()
-    configured: Sequence[configuration.Drifted | None] = ()
+    configured: Sequence[Drifted | None] = ()
     changes: Sequence[Change] = ()
 
     def table(self) -> str:
@@ -135,7 +136,7 @@ class FleetSummary(Struct, frozen=True):
         drifted = [clean(line) for its in self.configured if its for line in its.lines()[:_DRIFTED]]
         drifted = [wrap_text(f"  {line}", 4) for line in drifted]
         parts += ["\n".join(["configuration:", *drifted])] if drifted else []
-        parts += [forms.terminal(history.change_table(self.changes), _CHANGES)] if self.changes else []
+        parts += [forms.terminal(pages.change_table(self.changes), _CHANGES)] if self.changes else []
         lines = [wrap_text(clean(line), 2) for line in guidelines.lines(self.guided)]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
@@ -175,7 +176,7 @@ def build(
                 of_system,
                 [fleet.verdict(host) for host in of_system.hosts[:MOST_DETAILED] if of_system.words[host]],
                 histories.get(fleet.system.name, ()),
-                configuration.host_drift(configurations, fleet),
+                host_drift(configurations, fleet),
             )
             for fleet, of_system in zip(judged, of_systems, strict=True)
         ]
@@ -253,7 +254,7 @@ class _System(Struct, frozen=True):
     ranks: Ranks
     worst: Sequence[HostVerdict]
     changes: Sequence[Change]
-    drifted: configuration.Drifted | None
+    drifted: Drifted | None
 
     @property
     def name(self) -> str:
@@ -289,7 +290,7 @@ class _System(Struct, frozen=True):
             "common_loss": findings.common_loss
             and {**asdict(findings.common_loss), "text": findings.common_loss.text},
             "divided": [asdict(two) for two in findings.divided],
-            "changes": [change.to_dict() for change in self.changes[: history.MOST_KEPT]],
+            "changes": [change.to_dict() for change in self.changes[: pages.MOST_KEPT]],
             "configuration": self.drifted.to_dict() if self.drifted else None,
         }
 
@@ -306,7 +307,7 @@ class _System(Struct, frozen=True):
                 self.drifted.blocks(self.name) if self.drifted else unknown,
                 f"configuration{number}",
             ),
-            Section("History", history.blocks(self.changes), f"history{number}"),
+            Section("History", pages.history(self.changes), f"history{number}"),
         ]
         words: list[str] = []
         for word, hosts in reversed(list(zip(ORDER, ranks.counts.tolist(), strict=True))):
@@ -397,3 +398,99 @@ class _Shown(Struct, frozen=True):
                 *(system.short_section() for system in self.systems),
             ],
         )
+
+
+# ----------------------------------------------------------------------
+# The section Configuration: settings that deviate, and settings that divide the hosts
+
+#: The most groups of deviating hosts on the page, in the ticket and in summary.json, and the most settings of
+#: each.
+_GROUPS_ON_PAGE, _GROUPS_IN_TICKET, _GROUPS_KEPT, _SETTINGS = 40, 10, 500, 8
+_HOW = "The golden value is the one that most hosts have. A row lists the deviations that its hosts share."
+
+
+class Drifted(Struct, frozen=True):
+    """The configurations of a system's hosts: their *drift*, the *groups* that deviate, and *divisions*.
+
+    A division is two groups of hosts and the settings that differ between them.
+    """
+
+    drift: Drift
+    groups: Mapping[tuple[str, ...], Sequence[Deviation]]
+    divisions: Sequence[tuple[Divided, Sequence[str]]]
+
+    def blocks(self, system: str) -> list[Block]:
+        """Return the section of a page: settings that divide hosts, that deviate, and the golden configuration."""
+        sentence = f"The {count(self.drift.hosts, 'host')} with a known configuration have the same settings."
+        deviations: list[Block] = [Paragraph(sentence, "good")]
+        if self.groups:
+            caption = f"Deviations from the golden configuration: {count(len(self.groups), 'group')} of hosts"
+            rows = [(_settings(deviations), _hosts(hosts)) for hosts, deviations in self.groups.items()]
+            table = Table(caption, ("deviation", "hosts"), rows, kind="stack")
+            deviations = table.first(_GROUPS_ON_PAGE, "summary.json")
+        golden = Table(
+            f"Golden configuration of system {system}",
+            ("setting", "value of most hosts"),
+            list(self.drift.golden.items()),
+        )
+        return [
+            *(Paragraph([Span(f"{text[0].upper()}{text[1:]}.", "b")]) for text in self.divided()),
+            *deviations,
+            Fold(f"The golden configuration: {count(len(self.drift.golden), 'setting')}", [golden]),
+            how_to_read(_HOW),
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the sentences of the ticket and the terminal: settings that divide hosts, then deviations."""
+        lines = self.divided()
+        for hosts, deviations in [*self.groups.items()][:_GROUPS_IN_TICKET]:
+            lines.append(f"{_settings(deviations)}: {clean(_hosts(hosts))}")
+        more = len(self.groups) - _GROUPS_IN_TICKET
+        return [*lines, *([f"and {count(more, 'more group')} of deviating hosts"] if more > 0 else [])]
+
+    def divided(self) -> list[str]:
+        """Return the settings in which the two groups of a divided fleet differ."""
+        return [
+            f"the two groups of hosts in {count(len(groups.parts), 'part')} "
+            f"differ in {clean('; '.join(settings[:_SETTINGS])) or 'no setting'}"
+            for groups, settings in self.divisions
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "hosts": self.drift.hosts,
+            "golden": dict(self.drift.golden),
+            "deviations": [
+                {
+                    "hosts": list(hosts),
+                    "settings": {d.setting: {"value": d.value, "golden": d.golden} for d in deviations},
+                }
+                for hosts, deviations in [*self.groups.items()][:_GROUPS_KEPT]
+            ],
+            "divisions": [
+                {**attributes(groups, "better", "worse"), "settings": list(settings)}
+                for groups, settings in self.divisions
+            ],
+        }
+
+
+def host_drift(configurations: Mapping[str, Configuration], findings: Findings) -> Drifted | None:
+    """Return the configurations of a system's hosts; None if all of them are unknown."""
+    own = {host: configurations[host] for host in findings.hosts if host in configurations}
+    if not own:
+        return None
+    apart = drift(own)
+    return Drifted(
+        apart, apart.by_hosts(), [(two, dividing_settings(own, two.better, two.worse)) for two in findings.divided]
+    )
+
+
+def _settings(deviations: Sequence[Deviation]) -> str:
+    texts = described(deviations)
+    more = len(texts) - _SETTINGS
+    return clean("; ".join(texts[:_SETTINGS]) + (f"; and {count(more, 'more setting')}" if more > 0 else ""))
+
+
+def _hosts(hosts: Sequence[str]) -> str:
+    return f"{count(len(hosts), 'host')}, {fold(hosts)}"
