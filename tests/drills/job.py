@@ -25,7 +25,6 @@ from factories import topologies
 from factories.processes import Completed, run_captured, write_program
 from firsttouch import cli
 from firsttouch.benchmarks import kernel_settings, probe, recording
-from firsttouch.campaign import here
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Journal
 from firsttouch.clock import Clock
@@ -359,7 +358,7 @@ class Cluster:
         }
         streams = sys.stdout, sys.stderr
         with self.environment(**variables), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(here, "run", functools.partial(running.run, clock=turns))
+            patch.setattr(running, "run", functools.partial(running.run, clock=turns))
             threads = [threading.Thread(target=run, args=[name], name=name) for name in names]
             for thread in threads:
                 thread.start()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from firsttouch import cli
-from firsttouch.campaign import campaigns, here, state
+from firsttouch.campaign import campaigns, run, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
 from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned_holders, last
@@ -135,7 +135,7 @@ class TestCreate:
     ):
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", "quick")
         folder = str(tmp_path / "c")
-        request = here.CampaignRequest("validate", folder, system="amd-opteron", repetitions=6, steps=["topology"])
+        request = run.CampaignRequest("validate", folder, system="amd-opteron", repetitions=6, steps=["topology"])
         first = request.prepare()
         # The effort that limits them is the campaign's, whatever a later task's environment says.
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", effort)

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from factories.clocks import ManualClock
-from firsttouch.campaign import campaigns, here, journal, state, submit
+from firsttouch.campaign import campaigns, journal, run, state, submit
 from firsttouch.errors import BadInput, RunFailed, TimedOut
 from firsttouch.execution import slurm
 from firsttouch.systems import definition
@@ -113,10 +113,10 @@ def test_what_contradicts_the_system_s_file_is_said(placed, monkeypatch, tmp_pat
     monkeypatch.setenv("SLURM_JOB_PARTITION", "batch")
     sentence = "n7 does not fit `hostnames` of the system rome (cn[0-9]+$): are these hosts of another kind?"
     partition = "this job is in the partition batch; the hosts of the system rome are in rome"
-    assert list(here.contradictions(placed, job)) == [sentence, partition]
+    assert list(run.contradictions(placed, job)) == [sentence, partition]
     monkeypatch.setenv("SLURM_JOB_PARTITION", "rome")
     monkeypatch.setenv("SLURMD_NODENAME", "cn7")
-    assert list(here.contradictions(placed, job)) == []
+    assert list(run.contradictions(placed, job)) == []
     submitted = run_cli("campaign", "submit", "validate", "--system", "rome", "--hosts", "cn1,n[1-6]")
     assert submitted.status == 0
     assert "n1, n2, n3, n4 and 2 more do not fit `hostnames` of the system rome" in submitted.err

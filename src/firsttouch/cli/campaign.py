@@ -16,10 +16,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from firsttouch.benchmarks import profiles
-from firsttouch.campaign import campaigns, here, journal, submit
+from firsttouch.campaign import campaigns, journal, run, submit
 from firsttouch.campaign.campaigns import KINDS, Campaign
-from firsttouch.campaign.here import CampaignRequest
-from firsttouch.campaign.run import HostRun
+from firsttouch.campaign.run import CampaignRequest, HostRun
 from firsttouch.campaign.state import overview, state
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed, one_line
@@ -134,7 +133,7 @@ def _request(args: argparse.Namespace) -> CampaignRequest:
 def run_here(args: argparse.Namespace) -> int:
     """Run the missing steps on this host, and collect unless another job will; 0, 1 or the verdict's status."""
     require_report()
-    here.check_host_name()
+    run.check_host_name()
     request = _request(args)
     job = slurm.SlurmJob.here()
     campaign = request.prepare(job, dry_run=args.dry_run)
@@ -144,7 +143,7 @@ def run_here(args: argparse.Namespace) -> int:
             print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
         return 0
     judge = JobJudge(load(campaign.system), campaign.name, args.max_repetitions)
-    outcome = here.carry_out(
+    outcome = run.carry_out(
         campaign,
         job,
         judge,
@@ -220,7 +219,7 @@ def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, fleet: Findings 
 
 def show_commands(campaign: Campaign, patterns: Sequence[str], *, as_json: bool) -> None:
     """Print the commands of the missing steps that match *patterns*."""
-    shown = here.missing_steps(campaign, patterns)
+    shown = run.missing_steps(campaign, patterns)
     if as_json:
         rows = [{"name": step.name, "argv": ["firsttouch", *step.argv]} for step in shown]
         options.print_json({"campaign": str(campaign.folder), "steps": rows})
@@ -232,7 +231,7 @@ def show_commands(campaign: Campaign, patterns: Sequence[str], *, as_json: bool)
 def submit_hosts(args: argparse.Namespace) -> int:
     """Submit a job per host and one that collects, and print their numbers."""
     require_report()
-    here.check_host_name()
+    run.check_host_name()
     request = _request(args)
     slurm.require(instead=f"`firsttouch campaign run {args.kind}` measures this host")
     hosts = _hosts(args.hosts)
