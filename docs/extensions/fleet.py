@@ -15,7 +15,7 @@ from firsttouch.records import samples_table
 from firsttouch.report import forms, pages
 from firsttouch.report.document import Block
 from firsttouch.report.fleet import comparison, figures
-from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.fleet.figures import Ranks
 from firsttouch.systems.definition import Undescribed
 
 #: How many drawings of a kind are shown.

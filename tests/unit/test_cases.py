@@ -25,7 +25,7 @@ from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read
 from firsttouch.report import model, pages
 from firsttouch.report.aspects import topology
-from firsttouch.report.fleet import ranks
+from firsttouch.report.fleet import figures
 from firsttouch.report.text import case
 from firsttouch.systems.definition import Undescribed
 
@@ -130,7 +130,7 @@ def test_what_distinguishes_cases_is_shown_everywhere(similar, tmp_path):
     assert {*case.name.split()} >= {"effort=full", "policy=interleave"}
     assert case.title == "copy, NUMA 0 to bank 0, 4 threads, policy interleave, effort full"
     verdicts = judged(table, Undescribed("s"))
-    ranks.write([verdicts], tmp_path / "findings.parquet")
+    figures.write([verdicts], tmp_path / "findings.parquet")
     rows = pl.read_parquet(tmp_path / "findings.parquet").select("host", "metric")
     assert len(rows) == len(rows.unique()) == 24
     # Each case that another repetition decides is one to measure.

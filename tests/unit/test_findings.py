@@ -24,7 +24,7 @@ from firsttouch.judge.verdict import ORDER
 from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import fleet_pages
-from firsttouch.report.fleet.ranks import DECIDERS, Ranks
+from firsttouch.report.fleet.figures import DECIDERS, Ranks
 from firsttouch.report.text import SIGNS
 from firsttouch.systems.definition import System, Undescribed
 from firsttouch.systems.facts import Facts

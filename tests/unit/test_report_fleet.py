@@ -23,7 +23,7 @@ from firsttouch.records import samples_table, schema, store
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Table
 from firsttouch.report.fleet import comparison, figures, fleet_pages
-from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.fleet.figures import Ranks
 from firsttouch.report.text import SIGNS, anchors
 from firsttouch.systems.definition import Undescribed
 

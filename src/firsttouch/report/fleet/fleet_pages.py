@@ -39,8 +39,8 @@ from firsttouch.report.document import (
     when_made,
     word_span,
 )
-from firsttouch.report.fleet import figures, ranks
-from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.fleet import figures
+from firsttouch.report.fleet.figures import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
 from firsttouch.report.text import clean, count, list_names
@@ -164,7 +164,7 @@ def build(
         # The table takes as long as the page, so they are written at the same time.
         for fleet in findings:
             _ = fleet.losses  # both read them: compute them once
-        written = beside.submit(ranks.write, findings, out / "findings.parquet")
+        written = beside.submit(figures.write, findings, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
         unjudged = sum(len(fleet.hosts) for fleet in findings if not _is_judged(fleet))
         judged = [fleet for fleet in findings if _is_judged(fleet)]
