@@ -34,7 +34,7 @@ from firsttouch.fleet import measuring
 from firsttouch.host import configuration, health_counters, memory_modules, topology
 from firsttouch.records import samples_table, schema, step_outcome
 from firsttouch.records.schema import Record
-from firsttouch.report import campaign_report
+from firsttouch.report import writing
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ class Cluster:
             }.items():
                 patch.setenv(name, value)
             # Figures take most of the time of a report; one host has them.
-            patch.setattr(campaign_report, "MOST_DRAWN", 1)
+            patch.setattr(writing, "MOST_DRAWN", 1)
             patch.setattr(probe, "child", self._probe)
             patch.setattr(topology, "probe_xml", self._topology)
             patch.setattr(running, "child", self._step)

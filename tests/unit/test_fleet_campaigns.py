@@ -27,7 +27,7 @@ from firsttouch.fleet.measuring import JobJudge
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
-from firsttouch.report import campaign_report, inputs
+from firsttouch.report import inputs, writing
 from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems.definition import load
 
@@ -334,7 +334,7 @@ class TestState:
         gaps = (state.Gap("n1", "topology", text),)
         verdicts = [HostVerdict("n1", "lab", (), 0, (text,))]
         shown = overview(replace(state.state(campaign), gaps=gaps, skipped=gaps))
-        shown += "\n\n" + campaign_report.verdicts_text(campaign, verdicts, [text])
+        shown += "\n\n" + writing.verdicts_text(campaign, verdicts, [text])
         lines = shown.splitlines()
         assert not [line for line in lines if line.startswith(("::", "##[", "- n2")) or "##[" in line]
         assert "".join(lines).isprintable()
@@ -398,9 +398,9 @@ class TestCollect:
     def test_a_later_report_has_the_new_results(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         finish(campaign, "n1", "topology")
-        first = campaign_report.collect(campaign).report.resolve()
+        first = writing.collect(campaign).report.resolve()
         finish(campaign, "n1", "latency-0")
-        collected = campaign_report.collect(campaign)
+        collected = writing.collect(campaign)
         assert collected.state.whole
         assert collected.report.resolve() != first
         assert "missing: " in (first / "index.html").read_text()
@@ -413,30 +413,30 @@ class TestCollect:
         campaign = campaigns.create(planned(tmp_path / "c", "validate", only=["topology"]))
         finish(campaign, "n1", "topology")
         for _ in range(2):
-            campaign_report.collect(campaign)
+            writing.collect(campaign)
         (line,) = verdict_log.read()["n1"]
         assert (line.source, line.time) == ("c", pytest.approx(campaign.host("n1").measured_at(), abs=0.01))
         assert (tmp_path / "verdicts" / "log" / "n1.jsonl").read_text().count("\n") == 1
         # A log that cannot be written does not prevent the report.
         (tmp_path / "verdicts" / "log" / "n1.jsonl").unlink()
         (tmp_path / "verdicts" / "log" / "n1.jsonl").mkdir()
-        campaign_report.collect(campaign)
+        writing.collect(campaign)
         assert "the verdict of n1 is not logged" in capsys.readouterr().err
 
     def test_a_clock_that_goes_back_never_removes_the_newest_report(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         (tmp_path / "reports" / "2099-01-01T00-00-00.000000").mkdir(parents=True)
-        for number in range(campaign_report.KEPT + 2):
+        for number in range(writing.KEPT + 2):
             clock = ManualClock(date=1.7e9 - 3600 * number)
-            report = campaign_report.collect(campaign, clock=clock).report.resolve()
+            report = writing.collect(campaign, clock=clock).report.resolve()
             assert report.name == f"2023-11-14T{22 - number}-13-20.000000"
             assert (report / "overview.md").exists()
-        assert len(list((tmp_path / "reports").iterdir())) == campaign_report.KEPT
+        assert len(list((tmp_path / "reports").iterdir())) == writing.KEPT
 
     def test_a_campaign_without_results_has_a_report(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
         note(tmp_path, "12", 1, ["n1"])
-        collected = campaign_report.collect(campaign)
+        collected = writing.collect(campaign)
         assert [(gap.host, gap.step) for gap in collected.state.gaps] == [("n1", "")]
         assert "did not take part" in (collected.report / "index.html").read_text()
 
@@ -561,7 +561,7 @@ def test_the_report_of_many_hosts_has_their_guideline(tmp_path, monkeypatch):
         for step in campaign.steps:
             begin, end = journal.add([aligned(host, step)])
             journal.write(Entry(step.name, "measured", now(), host, begin=begin, end=end))
-    report = campaign_report.collect(campaign).report
+    report = writing.collect(campaign).report
     document = json.loads((report / "summary.json").read_text())
     assert (document["kind"], document["title"]) == ("fleet", "strategy c")
     choice = document["guidelines"][0]["choices"][0]

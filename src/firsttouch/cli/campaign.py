@@ -168,9 +168,9 @@ def conclude(campaign: Campaign, outcome: HostRun, judge: JobJudge, *, collects:
     if judge.verdict:
         document["verdict"] = judge.verdict.to_dict()
     if collects:
-        from firsttouch.report import campaign_report  # noqa: PLC0415 - loads templates and figures
+        from firsttouch.report import writing  # noqa: PLC0415 - loads templates and figures
 
-        collected = campaign_report.collect(campaign)
+        collected = writing.collect(campaign)
         document["state"] = collected.state.to_dict()
         for line in collected.text.splitlines():
             say(line)
@@ -358,14 +358,14 @@ def cancel_jobs(args: argparse.Namespace) -> int:
 def collect_campaign(args: argparse.Namespace) -> int:
     """Report the results; return 0 if they are complete and good, 1 if not, or the verdicts' status."""
     require_report()
-    from firsttouch.report import campaign_report  # noqa: PLC0415 - loads templates and figures
+    from firsttouch.report import writing  # noqa: PLC0415 - loads templates and figures
 
     folder = campaigns.folder_of(args.campaign)
     number = re.search(r"-(\d+)\Z", folder.name)
     if number and not folder.exists() and (tries := slurm.job_tries([number[1]])):
         raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: its output shows why", file=folder)
     campaign = campaigns.find_campaign(args.campaign)
-    collected = campaign_report.collect(campaign)
+    collected = writing.collect(campaign)
     if args.json:
         options.print_json({**collected.state.to_dict(), "verdicts": [v.to_dict() for v in collected.verdicts]})
     else:
@@ -375,7 +375,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
         if args.resubmit:
             options_of_sbatch = submit.split_options(args.sbatch)
             again = submit.Again(args.resubmit, args.step or (), options_of_sbatch, drains=args.drain)
-            undecided = campaign_report.undecided_hosts(collected, args.resubmit)
+            undecided = writing.undecided_hosts(collected, args.resubmit)
             again.submit_undecided(campaign, undecided, say)
         status = verdict_status((v.verdict for v in collected.verdicts), strict=args.strict)
         if args.drain:

@@ -5,8 +5,8 @@ In: records (:mod:`firsttouch.records.schema`), hwloc's XML, verdicts and stored
 readers, summary.md for a ticket, summary.json for programs, summary.prom for monitoring, and records.parquet.
 ``aspects`` derives results and charts from the records of a host; ``render`` and ``pages`` turn them into files.
 Public: ``pages.build`` and the classes of ``model`` for a few hosts, and ``fleet`` for many hosts and for
-comparisons. ``inputs`` reads files, stores and campaigns, ``writing`` chooses and replaces the page, and
-``campaign_report`` writes the report of a campaign.
+comparisons. ``inputs`` reads files, stores and campaigns, and ``writing`` chooses and replaces the page, also for
+the report of a campaign.
 """
 
 #: With more hosts than this, the page of a report describes a fleet.
