@@ -4,7 +4,7 @@
 import pytest
 
 from firsttouch.errors import BadInput
-from firsttouch.fleet import drain
+from firsttouch.fleet import exclusion
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records.cases import Case
 
@@ -39,12 +39,12 @@ def failed(host, word="fail"):
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_what_is_not_the_name_of_one_host_never_reaches_slurm(updates, name, dry_run):
     with pytest.raises(BadInput, match="not the name of one host"):
-        drain.apply(failed(name), "c-1", dry_run=dry_run)
+        exclusion.drain_host(failed(name), "c-1", dry_run=dry_run)
     assert updates() == []
 
 
 def test_a_host_that_slurm_does_not_know_does_not_keep_others_in_service(updates):
-    lines = list(drain.apply_all([failed(h) for h in ("ALL", "n9", "n1", "n2")], "c-1", dry_run=False))
+    lines = list(exclusion.drain_hosts([failed(h) for h in ("ALL", "n9", "n1", "n2")], "c-1", dry_run=False))
     assert [status for _, status in lines] == [2, 1, 0, 0]
     assert "n9 is not drained: scontrol show node n9: Node n9 not found" in lines[1][0]
     assert [u.split(" reason=")[0] for u in updates()] == [
@@ -54,18 +54,18 @@ def test_a_host_that_slurm_does_not_know_does_not_keep_others_in_service(updates
 
 def test_a_host_in_the_reservation_that_is_named_is_nobody_elses(updates, monkeypatch):
     monkeypatch.setenv("STATE", "IDLE+MAINT+RESERVED")
-    assert "left alone" in drain.apply(failed("n1"), "c-1", dry_run=False)
-    assert "left alone" in drain.apply(failed("n2"), "c-1", dry_run=False, reservation="burnin")
+    assert "left alone" in exclusion.drain_host(failed("n1"), "c-1", dry_run=False)
+    assert "left alone" in exclusion.drain_host(failed("n2"), "c-1", dry_run=False, reservation="burnin")
     assert updates() == []
-    assert "n1 is drained" in drain.apply(failed("n1"), "c-1", dry_run=False, reservation="burnin")
+    assert "n1 is drained" in exclusion.drain_host(failed("n1"), "c-1", dry_run=False, reservation="burnin")
     monkeypatch.setenv("STATE", "IDLE+MAINTENANCE")
-    assert "left alone" in drain.apply(failed("n1"), "c-1", dry_run=False)
+    assert "left alone" in exclusion.drain_host(failed("n1"), "c-1", dry_run=False)
     monkeypatch.setenv("STATE", "IDLE+DRAIN+RESERVED")
-    assert "left alone" in drain.apply(failed("n1"), "c-1", dry_run=False, reservation="burnin")
+    assert "left alone" in exclusion.drain_host(failed("n1"), "c-1", dry_run=False, reservation="burnin")
 
 
 def test_who_may_not_drain_is_told_so(tmp_path, stand_in):
     refusal = "echo slurm_update error: Invalid user id >&2; exit 1;"
     stand_in("scontrol", SCONTROL.format(update=refusal, updates=tmp_path / "updates"))
-    ((line, status),) = drain.apply_all([failed("n1")], "c-1", dry_run=False)
+    ((line, status),) = exclusion.drain_hosts([failed("n1")], "c-1", dry_run=False)
     assert (status, "only an administrator of Slurm may drain a host" in line) == (1, True)

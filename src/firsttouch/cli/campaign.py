@@ -24,7 +24,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import colour_verdicts, say, tabular
-from firsttouch.fleet import drain
+from firsttouch.fleet import exclusion
 from firsttouch.fleet.measuring import JobJudge, cost_text, undecided_note
 from firsttouch.fleet.measuring import status as verdict_status
 from firsttouch.host.emulation import HOST, host_name
@@ -209,7 +209,7 @@ def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, fleet: Findings 
     worst = 0
     stop = fleet.common_loss.text if fleet and fleet.common_loss else ""
     reservation = options.SHARED["--reservation"]["default"]
-    for line, status in drain.apply_all(
+    for line, status in exclusion.drain_hosts(
         verdicts, campaign.name, dry_run=False, reservation=reservation, stop=stop
     ):
         say(f"firsttouch: error: {line}" if status else line)

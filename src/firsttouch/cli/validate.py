@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import colour_verdicts, tabular
-from firsttouch.fleet import drain
+from firsttouch.fleet import exclusion
 from firsttouch.fleet.measuring import status as status_of
 from firsttouch.fleet.measuring import undecided_note
 from firsttouch.host.host_lists import fold
@@ -121,7 +121,9 @@ def run(args: argparse.Namespace) -> int:
                 print(colour_verdicts(f"verdict {fold(names)} {word}"))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
-        for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
+        for line, trouble in exclusion.drain_hosts(
+            hosts, source, dry_run=args.dry_run, reservation=args.reservation
+        ):
             text = one_line(f"firsttouch: error: {line}" if trouble else line)
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)

@@ -5,6 +5,5 @@ In: verdicts, the site's settings, and Slurm's state. Out: the log of verdicts, 
 hosts, and the journal ``fleet/actions.jsonl`` in the folder for results.
 
 Public: :mod:`measuring` (judges the hosts of measuring jobs), :mod:`verdict_log`, :mod:`screening` (which hosts
-are due), :mod:`drain`, :mod:`exclusion`, :class:`tending.Round`, :class:`actions.Actions`, and
-:func:`site_settings.load`.
+are due), :mod:`exclusion`, :class:`tending.Round`, :class:`actions.Actions`, and :func:`site_settings.load`.
 """

@@ -29,7 +29,7 @@ from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import missing_results, state
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
-from firsttouch.fleet import drain, exclusion, screening, verdict_log
+from firsttouch.fleet import exclusion, screening, verdict_log
 from firsttouch.fleet.actions import Action, Actions, QuarantineState, Test, What, user
 from firsttouch.fleet.site_settings import SiteSettings
 from firsttouch.judge.judging import judge
@@ -215,7 +215,7 @@ class Round:
         waiting: Counter[str] = Counter()
         for logged in exclusion.unsettled_verdicts(self.journal, self.hold_settings):
             try:
-                node = drain.node_of(logged.host)
+                node = exclusion.node_of(logged.host)
             except FirstTouchError as error:
                 self.say(f"{logged.host}: its verdict is {logged.verdict}, but {error}")
                 continue
@@ -291,7 +291,7 @@ class Round:
 
         Raises BadInput if the host is held already, is in a reservation of others, or is not in the system.
         """
-        node = drain.node_of(host)
+        node = exclusion.node_of(host)
         life = self.journal.life(node.name)
         self.finish(life)
         if life.hold and self._is_reserved(node.name):
@@ -313,7 +313,7 @@ class Round:
 
     def release_by_hand(self, host: str, reason: str) -> None:
         """Release a host that is held and cancel its test; raises BadInput if it is not held."""
-        node = drain.node_of(host)
+        node = exclusion.node_of(host)
         life = self.journal.life(node.name)
         self.finish(life)
         if life.hold is None or not self._is_reserved(node.name):
@@ -337,7 +337,7 @@ class Round:
             if isinstance(error, TimedOut) or slurm.is_unanswered(error):  # Slurm may have done it
                 raise
             self.journal.end(intent, "failed", reason=str(error))
-            if drain.is_forbidden(error):
+            if exclusion.is_forbidden(error):
                 raise Forbidden(f"{life.host}: {_FORBIDDEN} ({error})") from error
             raise
         self.journal.end(intent, job=job)
@@ -412,7 +412,7 @@ class Round:
             self._would(life, f"drained: {test.reason}")
             return
         hand = life.hold is not None and life.hold.hand
-        planned = drain.plan_host(life.host, test.reason, test.campaign, self.name(life.host))
+        planned = exclusion.plan_host(life.host, test.reason, test.campaign, self.name(life.host))
         if planned.why_not:
             self.say(f"{planned.why_not}; it stays held")
             return
@@ -429,7 +429,7 @@ class Round:
 
 def _is_ours(node: slurm.Node) -> bool:
     """Return whether a host is drained by us."""
-    return node.is_drained and node.reason.startswith(drain.OURS)
+    return node.is_drained and node.reason.startswith(exclusion.OURS)
 
 
 def _job_name(test: str) -> str:
