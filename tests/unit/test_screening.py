@@ -9,7 +9,7 @@ import pytest
 from factories.clocks import ManualClock
 from factories.stores import log_verdict
 from firsttouch import cli
-from firsttouch.fleet import actions, screening
+from firsttouch.fleet import actions, tending
 from firsttouch.systems.definition import load
 
 
@@ -107,7 +107,7 @@ def test_a_host_becomes_due_as_time_goes_by(site):
     clock, system = ManualClock(date=time.time()), load("amd-opteron")
     due_hosts = []
     for _ in range(9):
-        plan = screening.due(system, ["n1", "n2"], clock=clock)
+        plan = tending.due(system, ["n1", "n2"], clock=clock)
         due_hosts.append([candidate.host for candidate in plan.hosts])
         clock.sleep(86400)
     # A fail is repeated after a day, a pass after a week.

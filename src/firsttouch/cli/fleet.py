@@ -22,7 +22,6 @@ from firsttouch.tools import require_report
 from firsttouch.units import day, iso
 
 if TYPE_CHECKING:
-    from firsttouch.fleet.screening import Due
     from firsttouch.fleet.verdict_log import Offender
 
 #: Rows of a table (--json has all).
@@ -247,15 +246,14 @@ def note_replacement(args: argparse.Namespace) -> int:
 
 def print_due(args: argparse.Namespace) -> int:
     """Print the hosts that are due; return 1 if Slurm does not answer, but 0 on a host without Slurm."""
-    from firsttouch.fleet import screening  # noqa: PLC0415 - imports numpy and others
-    from firsttouch.systems.definition import load  # noqa: PLC0415
+    from firsttouch.systems.definition import load  # noqa: PLC0415 - imports numpy and others
 
     require_report()  # the log of verdicts is read as a table
     system = load(args.system)
     hosts = unfold(args.hosts) if args.hosts else ()
     if hosts and (strangers := system.strangers(hosts)):
         say(f"firsttouch: {strangers}")
-    due = screening.due(system, hosts, args.count, args.max_age or screening.MAX_AGE)
+    due = tending.due(system, hosts, args.count, args.max_age or tending.MAX_AGE)
     names = [candidate.host for candidate in due.hosts]
     hostlist = fold(names) if names else ""
     if args.json:
@@ -269,12 +267,10 @@ def print_due(args: argparse.Namespace) -> int:
     return 1 if due.note and shutil.which("sinfo") else 0
 
 
-def _print_table(due: Due) -> None:
+def _print_table(due: tending.Due) -> None:
     """Print a line for each due host, and the number of hosts that are left out."""
-    from firsttouch.fleet.screening import days  # noqa: PLC0415
-
     rows = [
-        [c.host, c.verdict or "-", "-" if c.age is None else days(c.age), one_line(c.reason)]
+        [c.host, c.verdict or "-", "-" if c.age is None else tending.days(c.age), one_line(c.reason)]
         for c in due.hosts[:_SHOWN]
     ]
     if rows:

@@ -4,6 +4,7 @@
 In: verdicts, the site's settings, and Slurm's state. Out: the log of verdicts, reservations, jobs, drained
 hosts, and the journal ``fleet/actions.jsonl`` in the folder for results.
 
-Public: :mod:`measuring` (judges the hosts of measuring jobs), :mod:`verdict_log`, :mod:`screening` (which hosts
-are due), :mod:`exclusion`, :class:`tending.Round`, :class:`actions.Actions`, and :func:`site_settings.load`.
+Public: :mod:`measuring` (judges the hosts of measuring jobs), :mod:`verdict_log`, :mod:`exclusion`,
+:class:`tending.Round`, :func:`tending.due` (which hosts are due), :class:`actions.Actions`, and
+:func:`site_settings.load`.
 """
