@@ -31,7 +31,7 @@ from firsttouch.clock import Clock
 from firsttouch.errors import RunFailed
 from firsttouch.execution import host_lock
 from firsttouch.fleet import measuring
-from firsttouch.host import configuration, health_counters, memory_modules, topology
+from firsttouch.host import configuration, memory_modules, topology
 from firsttouch.records import samples_table, schema, step_outcome
 from firsttouch.records.schema import Record
 from firsttouch.report import writing
@@ -170,7 +170,7 @@ class Cluster:
         self.folder, self.fleet, self.hosts, self.effort = folder, fleet, hosts, effort
         self.facts = repr(facts)
         self.runs: dict[str, int] = dict.fromkeys(hosts, 0)
-        self.counters: dict[str, dict[health_counters.Counter, int]] = {host: {} for host in hosts}
+        self.counters: dict[str, dict[recording.Counter, int]] = {host: {} for host in hosts}
         (folder / "systems").mkdir(parents=True)
         lines = SYSTEM.splitlines()
         for name, value in (facts or {}).items():
@@ -214,7 +214,7 @@ class Cluster:
             patch.setattr(kernel_settings, "_frequency", lambda _root: self._property("frequency_share", 1.0))
             patch.setattr(configuration, "read", self._configuration)
             patch.setattr(memory_modules, "_dmidecode", self._dmidecode)
-            patch.setattr(recording, "health_counters", self)
+            patch.setattr(recording, "read_counters", self._read_counters)
             # Each host of a job and each later command compute the same from the same records, and good hosts of
             # several fleets have the same ones: once is enough here.
             patch.setattr(schema, "from_dict", self._from_dict)
@@ -255,18 +255,14 @@ class Cluster:
             raise RunFailed("dmidecode reads no memory device: /dev/mem: Permission denied")
         return self._host.dmidecode()
 
-    # The functions of health_counters that recording.py calls.
-    Counter = health_counters.Counter
-    difference = staticmethod(health_counters.difference)
-
-    def read(self, _root: Path = Path("/")) -> dict[health_counters.Counter, int]:
+    def _read_counters(self, _root: Path = Path("/")) -> dict[recording.Counter, int]:
         """Return the host's counters, which count during each measurement what a fault says."""
         counts = self.counters[os.environ["SLURMD_NODENAME"]]
         events = {"corrected_errors": 0, "uncorrected_errors": 0, "throttle_events": 0, "machine_checks": 0}
         events |= self._host.faults.get("counters", {})
         for metric, count in events.items():
             module = "DIMM_A1" if "corrected" in metric else "package 0"
-            counter = health_counters.Counter(metric, module)
+            counter = recording.Counter(metric, module)
             counts[counter] = counts.get(counter, -int(count)) + int(count)
         return dict(counts)
 

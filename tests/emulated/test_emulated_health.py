@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import TextIO
 
-from firsttouch.host import health_counters
-from firsttouch.host.health_counters import Counter
+from firsttouch.benchmarks import recording
+from firsttouch.benchmarks.recording import Counter
 
 from . import cpio, image
 from .qemu import KERNEL_OPTIONS
@@ -32,7 +32,7 @@ ERROR = "mce 0 9 0xbd000000000000c0 0x5 0x10000000 0x8c\n"
 def counters(folder: Path, interrupts: str) -> dict[Counter, int]:
     (folder / "proc").mkdir(parents=True)
     (folder / "proc" / "interrupts").write_text(interrupts)
-    return health_counters.read(folder)
+    return recording.read_counters(folder)
 
 
 def until_line(console: TextIO, end: str) -> str:
@@ -84,7 +84,7 @@ def test_a_machine_check_is_counted(tmp_path):
             after = until_line(qemu.stdout, "== end\n")
         finally:
             qemu.kill()
-    happened = health_counters.difference(counters(tmp_path / "1", before), counters(tmp_path / "2", after))
+    happened = recording.counted_between(counters(tmp_path / "1", before), counters(tmp_path / "2", after))
     assert happened[Counter("machine_checks", "exceptions")] == 1
     assert happened[Counter("machine_checks", "deferred errors")] == 0
     assert happened[Counter("corrected_errors", "threshold interrupts")] == 0

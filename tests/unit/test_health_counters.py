@@ -4,10 +4,9 @@
 import pytest
 
 from factories.stored_roots import configured_root, stored_root
-from firsttouch.benchmarks.recording import Watch, watching_health
+from firsttouch.benchmarks import recording
+from firsttouch.benchmarks.recording import Counter, Watch, watching_health
 from firsttouch.execution.progress import say
-from firsttouch.host import health_counters
-from firsttouch.host.health_counters import Counter
 from firsttouch.records.schema import read
 
 MC = "sys/devices/system/edac/mc/mc0/"
@@ -64,16 +63,16 @@ def test_what_happened_between_two_readings(root):
 
 def test_counters_that_begin_again_vanish_or_appear(root):
     set_to(root, MC + "dimm1/dimm_ce_count", 50)
-    before = health_counters.read(root)
+    before = recording.read_counters(root)
     set_to(root, MC + "dimm1/dimm_ce_count", 2)
     (root / MC / "dimm0/dimm_ce_count").write_text("nonsense\n")
     (root / "sys/devices/system/node/node1/memory_failure").mkdir()
     set_to(root, "sys/devices/system/node/node1/memory_failure/total", 4)
-    happened = health_counters.difference(before, health_counters.read(root))
+    happened = recording.counted_between(before, recording.read_counters(root))
     assert happened[Counter("corrected_errors", DIMM)] == 2
     assert Counter("corrected_errors", "CPU_SrcID#0_MC#0_Chan#0_DIMM#0") not in happened
     assert Counter("uncorrected_errors", "pages of NUMA node 1") not in happened
-    assert health_counters.read(root)[Counter("uncorrected_errors", "pages of NUMA node 1")] == 4
+    assert recording.read_counters(root)[Counter("uncorrected_errors", "pages of NUMA node 1")] == 4
 
 
 def test_older_edac_drivers(tmp_path):
@@ -85,13 +84,13 @@ def test_older_edac_drivers(tmp_path):
         "ce_count": "9",
     }
     root = stored_root(tmp_path, {MC + name: text for name, text in files.items()})
-    assert health_counters.read(root) == {
+    assert recording.read_counters(root) == {
         Counter("corrected_errors", "DIMM_A1"): 1,
         Counter("corrected_errors", "mc0 csrow0 ch1"): 2,
         Counter("uncorrected_errors", "mc0 csrow0"): 3,
     }
     root = stored_root(tmp_path / "oldest", {MC + "ce_count": "9", MC + "ce_noinfo_count": "9"})
-    assert health_counters.read(root) == {Counter("corrected_errors", "mc0"): 9}
+    assert recording.read_counters(root) == {Counter("corrected_errors", "mc0"): 9}
 
 
 def test_a_measurement_has_the_health_of_its_host(root, tmp_path, monkeypatch, capsys):
