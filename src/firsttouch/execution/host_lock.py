@@ -170,11 +170,15 @@ def _described(holders: set[int]) -> str:
 
 def describe_process(pid: int, user: int) -> str:
     """Return a process and its user in words."""
+    return f"process {pid} of {user_name(user)}"
+
+
+def user_name(user: int) -> str:
+    """Return the name of a user, or else the number."""
     try:
-        name = pwd.getpwuid(user).pw_name
+        return pwd.getpwuid(user).pw_name
     except KeyError:
-        name = str(user)
-    return f"process {pid} of {name}"
+        return str(user)
 
 
 @contextlib.contextmanager

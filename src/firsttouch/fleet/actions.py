@@ -22,6 +22,7 @@ from msgspec.structs import asdict, replace
 from firsttouch import paths
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed
+from firsttouch.execution.host_lock import user_name
 from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
 from firsttouch.records import file_lock
@@ -210,17 +211,7 @@ class Actions:
 
 
 def _by() -> str:
-    return f"{user()}@{os.uname().nodename}:{os.getpid()}"
-
-
-def user() -> str:
-    """Return the name of this process's user, or else the number."""
-    import pwd  # noqa: PLC0415
-
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
+    return f"{user_name(os.geteuid())}@{os.uname().nodename}:{os.getpid()}"
 
 
 @contextlib.contextmanager

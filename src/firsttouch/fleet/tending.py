@@ -13,6 +13,7 @@ are left alone, and a reservation of ours that somebody deleted is not made agai
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from collections import Counter
@@ -31,8 +32,9 @@ from firsttouch.campaign.state import missing_results, state
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
+from firsttouch.execution.host_lock import user_name
 from firsttouch.fleet import actions, exclusion, verdict_log
-from firsttouch.fleet.actions import Action, Actions, QuarantineState, Test, What, user
+from firsttouch.fleet.actions import Action, Actions, QuarantineState, Test, What
 from firsttouch.fleet.site_settings import SiteSettings
 from firsttouch.fleet.verdict_log import Logged
 from firsttouch.host.host_lists import natural
@@ -356,7 +358,7 @@ class Round:
         host, name = life.host, self.name(life.host)
         load(cause.system)
         intent = self.journal.begin("hold", host, hand=hand, **asdict(cause))
-        reserve = partial(slurm.reserve, name, host, user(), fds=self.fds)
+        reserve = partial(slurm.reserve, name, host, user_name(os.geteuid()), fds=self.fds)
         self._do(life, f"is held by the reservation {name}: {cause.reason}", intent, reserve)
         self.reservations[name] = slurm.Reservation((host,), active=True)
         return intent
