@@ -48,19 +48,18 @@ def child(
     stdout: int | IO[bytes] = subprocess.DEVNULL,
     stderr: int | IO[bytes] = subprocess.DEVNULL,
     env: Mapping[str, str] | None = None,
-    fds: Sequence[int] = (),
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program as the leader of its own process group; the group is stopped when the block ends.
 
     A program that still runs gets the signal *stop*, and SIGKILL after *patience* seconds. The kernel kills it if
-    this process is killed. *env* is added to the environment, *fds* stay open in the program. *clock* measures the
-    patience. Raises RunFailed if the program cannot be started.
+    this process is killed. *env* is added to the environment. *clock* measures the patience. Raises RunFailed if
+    the program cannot be started.
     """
     process = None
     try:
         with defer_signals():
-            process = start(guarded_argv(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, fds=fds)
+            process = start(guarded_argv(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, fds=())
         yield process
     except OSError as error:
         if process is not None:
