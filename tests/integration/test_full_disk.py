@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from factories.failing_calls import failures
 from factories.fleet_records import records_by_host
 from factories.processes import write_program
-from firsttouch.execution.jobs import Job, Outcome
+from firsttouch.execution.process_runner import Job, Outcome
 from firsttouch.records import append_log, atomic_files, schema, store
 
 FULL = "No space left on device"

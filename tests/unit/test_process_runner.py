@@ -19,9 +19,8 @@ from factories.processes import started, wait_until
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import child_process, placement_check
-from firsttouch.execution.jobs import Job
 from firsttouch.execution.placement_check import Watching
-from firsttouch.execution.process_runner import Events, run_together
+from firsttouch.execution.process_runner import Events, Job, run_together
 from firsttouch.genomics import dealing
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.pipe_writer import StopRequest
@@ -446,7 +445,7 @@ LAUNCHER = """\
 import sys
 from pathlib import Path
 from firsttouch.cli import _signals
-from firsttouch.execution.jobs import Job; from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.process_runner import Job, run_together
 folder = Path(sys.argv[1])
 jobs = [Job(["sh", "-c", sys.argv[2], "sh", sys.argv[3]], folder / f"{n}.o", folder / f"{n}.e") for n in range(3)]
 received = []

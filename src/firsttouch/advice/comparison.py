@@ -22,8 +22,7 @@ from msgspec import Struct, field
 
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
-from firsttouch.execution.jobs import Job, Outcome
-from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.process_runner import Job, Outcome, run_together
 from firsttouch.execution.progress import Steps, time_left
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe, splice

@@ -15,8 +15,7 @@ from msgspec import Meta, field
 from firsttouch import documents, paths
 from firsttouch.documents import FileTable, Regex, Word
 from firsttouch.errors import BadInput, RunFailed, none_such
-from firsttouch.execution.jobs import Job
-from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.process_runner import Job, run_together
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
 from firsttouch.records import catalogue

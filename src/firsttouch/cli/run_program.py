@@ -16,8 +16,7 @@ from firsttouch.cli import options
 from firsttouch.errors import SUSPECT, BadInput, CannotHere, first_of
 from firsttouch.execution import host_lock, pu_claims
 from firsttouch.execution.child_process import names_of_living, signal_text
-from firsttouch.execution.jobs import Outcome
-from firsttouch.execution.process_runner import run_in_foreground
+from firsttouch.execution.process_runner import Outcome, run_in_foreground
 from firsttouch.execution.progress import say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
 from firsttouch.execution.tasks import Task, this_task

@@ -2,7 +2,7 @@
 """Run programs under a placement, and verify the placement.
 
 In: jobs (argv, placement, threads, output files). Out: how each job ended, and the placement that the kernel
-reports. Public: ``jobs`` (``Job``, ``Outcome``), ``process_runner`` (``run_together`` for measured programs, and
+reports. Public: ``process_runner`` (``Job``, ``Outcome``, ``run_together`` for measured programs, and
 ``run_in_foreground`` for one that inherits what this process inherited), ``tasks`` (those that srun starts
 together), ``child_process`` (``child`` for others), ``threads`` (``WorkerThread``), ``placement_check``,
 ``host_lock``, ``counters`` (perf), ``backends`` (native, Apptainer, Spack) and ``build_info``, which identifies
