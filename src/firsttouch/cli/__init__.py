@@ -20,7 +20,7 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -278,9 +278,7 @@ class _PrintCompletion(argparse.Action):
     """Prints the completion script for a shell, and ends the program."""
 
     def __call__(self, top: argparse.ArgumentParser, _namespace: Any, shell: Any, _option: Any = None) -> NoReturn:
-        from firsttouch.cli import completion  # noqa: PLC0415 - loads all commands
-
-        print(completion.script(parser(), shell), flush=True)
+        print(completion_script(parser(), shell), flush=True)
         top.exit()
 
 
@@ -445,3 +443,40 @@ def _flush() -> None:
 def _drop(stream: TextIO) -> None:
     """Drop text that could not be written to a stream, because Python would fail again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+# ----------------------------------------------------------------------
+# Completion: the script by which a shell completes commands, names and files
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script for a *shell*, with the names in this installation."""
+    import shtab  # noqa: PLC0415 - only for this option
+
+    from firsttouch.datasets import manifest  # noqa: PLC0415
+    from firsttouch.genomics import aligners  # noqa: PLC0415
+    from firsttouch.systems import definition  # noqa: PLC0415
+
+    # By placeholder of an argument, the functions that list its possible names.
+    names: dict[str, Callable[[], Collection[str]]] = {
+        "SYSTEM": definition.available,
+        "ALIGNER": aligners.names,
+        "DATASET": manifest.files,
+    }
+    for action in _actions(parser):
+        shown = str(action.metavar)
+        if shown in names and not action.choices:
+            action.choices = list(names[shown]())
+        elif isinstance(action.choices, dict) and not isinstance(action, argparse._SubParsersAction):
+            action.choices = list(action.choices)  # shtab mistakes a mapping for sub-commands
+        elif action.type is Path:
+            action.complete = shtab.DIRECTORY if shown in {"DIR", "STORE"} else shtab.FILE  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell))
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                yield from _actions(subparser)
