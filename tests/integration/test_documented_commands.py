@@ -123,7 +123,7 @@ COVERED = {
         r"firsttouch report reports/out/campaigns/.*": "test_hosts_that_a_campaign_lost_are_listed_first",
         r"firsttouch report --compare \S+ \S+ -o \w+": "test_slower_memory_is_found_and_nothing_else",
     },
-    "unit/test_screening.py": {r"firsttouch fleet due .*": "test_why_hosts_are_due_by_the_log"},
+    "unit/test_fleet_quarantine.py": {r"firsttouch fleet due .*": "test_why_hosts_are_due_by_the_log"},
     "unit/test_perflogs.py": {r"firsttouch .* --perflogs .*": "test_a_slow_host_is_found_and_no_log_drains"},
     "unit/test_history.py": {
         r"firsttouch (fleet history|report shared/.*)": "test_a_report_lists_changes_and_the_command_offenders"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of many hosts, from stored records to the page, and the comparison of two campaigns."""
+"""The report of many hosts, from stored records to the page, and the comparison of two campaigns.
+
+Also the order of hosts on the page, the words for changes, and the section Configuration.
+"""
 
 import json
 import os
@@ -17,9 +20,11 @@ from factories.processes import run_captured
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry
-from firsttouch.judge.comparison import compare
+from firsttouch.host.host_lists import natural
+from firsttouch.judge.comparison import Comparison, Host, MetricChange, compare
 from firsttouch.judge.judging import judged
 from firsttouch.records import samples_table, schema, store
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Table
 from firsttouch.report.fleet import comparison, figures, fleet_pages
@@ -512,3 +517,102 @@ class TestCompare:
         # Another program or other PUs do not show that the fault is gone.
         changes = compare(faulty, table(good, other, count=0.0)).changes
         assert {change.word for change in changes} == {"unchanged"}
+
+
+def case(metric="copy_bandwidth", better="higher", **parameters):
+    return Case("s", "bandwidth", metric, parameters, "GB/s", better)
+
+
+def change(word, size, low, high, *, better="higher", **parameters):
+    return MetricChange(case(better=better, **parameters), 20, 10.0, 10 * (1 + size), size, low, high, (), word)
+
+
+def test_hosts_are_sorted_as_people_count():
+    hosts = ["", "7", "n1", "n1-2", "n9", "n10", "n10a", "x"]
+    assert sorted({*hosts}, key=natural) == hosts
+
+
+class TestChanges:
+    def test_a_metric_is_told_by_its_worst_word_and_only_cases_of_that_word_give_the_size(self):
+        some = [
+            change("unchanged", 0.001, -0.002, 0.002, bank=0),
+            change("worse", -0.10, -0.12, -0.08, bank=1),
+            change("worse", -0.20, -0.22, -0.18, bank=2),
+        ]
+        table = comparison.short_table(some)
+        assert table.texts == [("copy", "worse 2, unchanged 1 of 3 cases", "-20.0 % to -10.0 %", "")]
+        assert table.cells[0][1].tone == "nowrap word-worse"
+
+    @pytest.mark.parametrize(
+        ("better", "size", "says"),
+        [
+            ("higher", 0.0991, "+9.9 % (better)"),
+            ("lower", 0.0451, "+4.5 % (worse)"),
+            ("lower", -0.0451, "-4.5 % (better)"),
+            ("neither", 0.05, "+5.0 %"),
+        ],
+    )
+    def test_a_hosts_change_says_whether_it_is_for_the_better(self, better, size, says):
+        host = Host("n1", [(case(better=better), size)], (), ())
+        ((name, _, worst, *_),) = comparison.host_table([host]).texts
+        assert (name, worst) == ("n1", f"copy {says}")
+        result = Comparison((), 9, [host], (), ((), ()), ((), ()))
+        example = "such as" if says.endswith("(better)") else "the worst is"
+        assert f"; {example} n1: copy {says}." in comparison._unlike(result)
+
+    def test_an_undecided_change_says_what_would_decide_it(self):
+        undecided = replace(change("undecided", 0.05, -0.1, 0.2), needs="12 hosts", floor=6.604)
+        (row,) = comparison.change_table([undecided]).texts
+        assert (row[1], row[5]) == ("undecided: would have seen 660.4 %; needs 12 hosts", "-10.0 % to +20.0 %")
+
+
+SLOW = ("n001", "n002", "n007", "n012")
+MODULES = {f"memory.modules.A{slot}": "32 GiB DDR4-3200" for slot in range(2)}
+
+
+def settings_of(host):
+    """Four slow hosts have an old kernel; one has <b> as firmware, another lacks a module."""
+    settings = {"kernel.release": "5.15", "firmware.version": "2.4", "cpu.model": "Xeon", **MODULES}
+    if host in SLOW:
+        settings["kernel.release"] = "5.14"
+    if host == "n003":
+        settings["firmware.version"] = "<b>"
+    if host == "n004":
+        del settings["memory.modules.A1"]
+    return settings
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Twenty hosts of a system in one file."""
+    file = tmp_path_factory.mktemp("drift") / "records.jsonl"
+    listed = []
+    for host, measured in records_by_host(hosts=20, repetitions=3).items():
+        for r in measured:
+            slow = 0.9 if host in SLOW and r.check == "bandwidth" else 1.0
+            listed.append(replace(r, samples=tuple(slow * sample for sample in r.samples)))
+        if host != "n005":
+            parameters = {"settings": settings_of(host), "provenance": {"memory.modules": "dmidecode"}}
+            when = "2026-01-01T00:00:00+00:00"
+            fields = ("configuration", "settings", "1", "neither", (1,), parameters)
+            listed.append(Record(*fields, host=host, system="s", time=when))
+    schema.append(file, listed)
+    return file
+
+
+def test_the_report_names_what_deviates(records, tmp_path, run_cli):
+    status, out, _ = run_cli("report", records, "-o", tmp_path / "out")
+    assert status == 0
+    page = (tmp_path / "out" / "index.html").read_text().replace("\xa0", " ")
+    rows = page[page.index("Deviations from the golden configuration: 3 groups") :]
+    assert "kernel.release 5.14 (most: 5.15)" in rows
+    assert "4 hosts, n[001-002,007,012]" in rows
+    assert "firmware.version &lt;b&gt; (most: 2.4)" in rows
+    assert "memory module A1: absent (most: 32 GiB DDR4-3200)" in rows
+    ticket = (tmp_path / "out" / "summary.md").read_text().replace("\\", "")
+    assert "kernel.release 5.14 (most: 5.15): 4 hosts, n[001-002,007,012]" in ticket
+    assert "kernel.release 5.14" in out
+    (system,) = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
+    assert system["configuration"]["hosts"] == 19
+    assert system["configuration"]["golden"]["firmware.version"] == "2.4"
+    assert list(SLOW) in [deviation["hosts"] for deviation in system["configuration"]["deviations"]]
