@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a run of an aligner writes for pipelines: a section of MultiQC and a table of one row."""
+"""Files that a run writes for pipelines (a section of MultiQC, a table of one row), and the guideline of runs."""
 
 import csv
 import json
 
 import pytest
+
+from firsttouch.records import schema
 
 
 @pytest.mark.parametrize("scenario", ["1x2-default", "2x1-interleave"])
@@ -23,3 +25,21 @@ def test_an_aligner_states_its_time_and_placement(run_here, lambda_work, tmp_pat
         (row,) = csv.DictReader(text, delimiter="\t")
     assert (row["sample"], row["scenario"], row["placement"]) == ("out", scenario, "verified")
     assert float(row["seconds"]) == pytest.approx(document["seconds"], abs=0.001)
+
+
+def test_runs_become_a_guideline(run_here, lambda_part, tmp_path):
+    data = {**lambda_part, "FIRSTTOUCH_SYSTEM": "amd-opteron"}
+    file, out = tmp_path / "records.jsonl", tmp_path / "report"
+    for scenario in ("1x-default", "2x-bound"):
+        options = ("--aligner=bwa-mem", "--dataset=lambda", "--repetitions=2", f"--records={file}")
+        done = run_here("run", scenario, *options, **data)
+        assert done.returncode == 0, done.stderr
+    done = run_here("report", file, "-o", out, **data)
+    assert done.returncode == 0, done.stderr
+    (guide,) = json.loads((out / "summary.json").read_text())["guidelines"]
+    assert (guide["system"], guide["aligner"]) == ("amd-opteron", "bwa-mem")
+    (choice,) = guide["choices"]
+    times = {r.parameters["scenario"]: r.value for r in schema.collect([file])}
+    shown = {a["scenario"]: a["value"]["value"] for a in choice["alternatives"]}
+    assert shown == pytest.approx(times)
+    assert "Which scenario to use" in (out / "index.html").read_text()
