@@ -21,7 +21,7 @@ from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.cases import Case, by_key, identifiers, with_distinct_names
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import forms, guidelines, model, openmetrics, render, summary
+from firsttouch.report import forms, guidelines, model, openmetrics, render
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.aspect import Chart, Result, value_table
 from firsttouch.report.aspects import Aspects, host_aspects
@@ -119,7 +119,7 @@ def build(
     )
     lines = tuple((host.view, host.results) for host in report.hosts)
     counts = {name: sum(len(getattr(view, name)) for view in views) for name in ("valid", "invalid")}
-    document = summary.document(
+    document = render.report_document(
         title=title,
         generated=report.stated,
         records={**counts, "superseded": sum(view.superseded for view in views)},
@@ -127,7 +127,7 @@ def build(
         verdicts=[v.to_dict() for v in verdicts],
         alone=[v.to_dict() for v in alone],
         guidelines=[g.to_dict() for g in report.guidelines],
-        hosts=[summary.host(view, host_aspects, references) for view, host_aspects in lines],
+        hosts=[render.host_document(view, host_aspects, references) for view, host_aspects in lines],
     )
     summaries = [verdict.summary for verdict in verdicts if verdict.summary]
     files = {

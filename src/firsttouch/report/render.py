@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns results and charts of aspects into tables, JSON and drawn figures."""
+"""Turns results and charts of aspects into tables, summary.json and drawn figures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any
 
 from msgspec import Struct
 
+import firsttouch
 from firsttouch.documents import attributes
 from firsttouch.execution import progress
+from firsttouch.records.cases import by_key
+from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Chart, Result, spread
-from firsttouch.report.aspects import Aspects
+from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Cell, Entry, Figure, Fold, Listing, Paragraph, Span, Table, spans
-from firsttouch.report.model import HostView, Problem
+from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.text import clean
 from firsttouch.units import percent, quantity
 
@@ -141,3 +144,57 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
     parts = [f"{kinds[kind]} {kind}" for kind in ("failed", "skipped", "invalid") if kinds[kind]]
     checks = ", ".join(parts) if parts else "none failed, skipped or invalid"
     return f"Checks: {checks}. Invalid records: {invalid}."
+
+
+# ----------------------------------------------------------------------
+# summary.json: the whole report as one document for programs
+
+#: Identifies the document as a report. Increment SCHEMA when a key changes its meaning.
+DOCUMENT = "firsttouch report"
+SCHEMA = 1
+
+
+def report_document(**body: Any) -> dict[str, Any]:
+    """Return the document with this *body*."""
+    return {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": firsttouch.__version__, **body}
+
+
+def host_document(view: HostView, lines: Sequence[Result], references: References | None) -> dict[str, Any]:
+    """Return the entry of a host in a report of few hosts, with its records by check.
+
+    The value and spread of an invalid record are null; only records.parquet has its samples. *spread* is the
+    fraction (maximum - minimum) / median.
+    """
+    records = (*view.valid, *view.invalid)
+    return {
+        "host": view.host,
+        "system": view.system,
+        "partition": view.partition,
+        "first_time": min((r.time for r in records), default=None),
+        "last_time": max((r.time for r in records), default=None),
+        "topology": view.topology.to_dict() if view.topology else None,
+        "headlines": [to_dict(line) for line in lines],
+        "checks": {
+            check: [_metric(view, record, references) for record in of_check]
+            for check, of_check in by_key(records, lambda r: r.check).items()
+        },
+    }
+
+
+def _metric(view: HostView, record: Record, references: References | None) -> dict[str, Any]:
+    valid = record.status == "valid"
+    reference = references(record) if references and valid else None
+    stated = record.check == "bandwidth" or (record.check == "loaded_latency" and record.unit == "GB/s")
+    share = topology.fraction(view, record) if valid and stated else None
+    measured = {"value": record.value, "minimum": min(record.samples), "maximum": max(record.samples)}
+    return {
+        **attributes(record, "metric", "parameters", "unit", "better", "status", "reason", "repetitions"),
+        **attributes(record, "time", "software"),
+        **{name: x if valid else None for name, x in {**measured, "spread": record.spread}.items()},
+        "theoretical_percent": None if share is None else 100 * share,
+        "reference": reference
+        and {
+            **attributes(reference, "value", "source"),
+            **{"lower": reference.minimum, "upper": reference.maximum},
+        },
+    }

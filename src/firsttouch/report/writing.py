@@ -34,7 +34,7 @@ from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
 from firsttouch.records.samples_table import SamplesTable
-from firsttouch.report import FEW_HOSTS, guidelines, inputs, model, summary
+from firsttouch.report import FEW_HOSTS, guidelines, inputs, model, render
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
@@ -290,7 +290,7 @@ def _check_replaceable(out: Path) -> None:
         earlier = None
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=out / "summary.json") from error
-    if strangers or not isinstance(earlier, dict) or earlier.get("document") != summary.DOCUMENT:
+    if strangers or not isinstance(earlier, dict) or earlier.get("document") != render.DOCUMENT:
         what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
         raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
 

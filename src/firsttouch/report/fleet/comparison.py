@@ -26,7 +26,7 @@ from firsttouch.judge.comparison import (
 )
 from firsttouch.judge.constants import FAIL_TAIL, FEWEST_HOSTS, LEAST_LOSS
 from firsttouch.records.cases import Case, by_key
-from firsttouch.report import forms, summary
+from firsttouch.report import forms, render
 from firsttouch.report.document import (
     Block,
     Cell,
@@ -262,7 +262,7 @@ def build(
     busy = f" Not idle: {list_names(comparison.busy, most=_NAMED)}." if comparison.busy else ""
     both = f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both"
     lost = _lost(comparison, names)
-    document = summary.document(
+    document = render.report_document(
         kind="comparison",
         title=f"What changed from {clean(names[0])} to {clean(names[1])}",
         generated=(generated or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds"),

@@ -22,7 +22,7 @@ from firsttouch.judge.history import Change
 from firsttouch.judge.verdict import ORDER, Divided, HostSummary, HostVerdict, Word
 from firsttouch.records import catalogue
 from firsttouch.records.drift import Configuration, Deviation, Drift, described, dividing_settings, drift
-from firsttouch.report import forms, guidelines, openmetrics, pages, summary
+from firsttouch.report import forms, guidelines, openmetrics, pages, render
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
     Block,
@@ -183,7 +183,7 @@ def build(
         missing = missing_results(judged, problems)
         counts = {word: sum(int(r.counts[i]) for r in of_systems) for i, word in enumerate(ORDER)}
         line = _line(counts, unjudged, sum(len(two.parts) for fleet in judged for two in fleet.divided), missing)
-        document = summary.document(
+        document = render.report_document(
             kind="fleet",
             title=title,
             generated=now.isoformat(timespec="seconds"),
