@@ -8,7 +8,7 @@ import pytest
 
 from factories.processes import captured
 from firsttouch.host import memory_modules
-from firsttouch.systems import theoretical_bandwidth
+from firsttouch.systems import definition
 
 DMIDECODE = shutil.which("dmidecode", path="/usr/sbin:/sbin:/usr/bin:/bin")
 NOT_THERE = pytest.mark.skipif(DMIDECODE is None, reason="dmidecode is not installed")
@@ -60,7 +60,7 @@ def test_two_packages_with_two_modules_on_a_channel_and_empty_slots(tmp_path):
     assert len(modules) == 14
     # The configured speed counts, which is slower than the module's own.
     assert {(m.transfer_rate, m.data_bits) for m in modules} == {(1.6e9, 64)}
-    memory = theoretical_bandwidth.from_modules(modules)
+    memory = definition.theoretical_of_modules(modules)
     # Formula 3.1: 1600 x 4 x 64 / 8 for each of the two packages.
     assert (memory.bytes_per_second, memory.channels) == (2 * 51.2e9, 8)
 
@@ -79,7 +79,7 @@ def test_how_vendors_name_channels(tmp_path, locators, channels):
     devices = [
         memory_device(i, 32768, locator, bank=bank, speed=2933) for i, (locator, bank) in enumerate(locators)
     ]
-    memory = theoretical_bandwidth.from_modules(memory_modules.parse(decoded(tmp_path, devices)))
+    memory = definition.theoretical_of_modules(memory_modules.parse(decoded(tmp_path, devices)))
     if channels is None:
         assert memory.bytes_per_second is None
         assert "do not contain their channels" in memory.reason
@@ -91,14 +91,14 @@ def test_how_vendors_name_channels(tmp_path, locators, channels):
 @NOT_THERE
 def test_no_speed_and_no_module(tmp_path):
     silent = [memory_device(0, 8192, "DIMM_A1", speed=0)]
-    assert "speed" in theoretical_bandwidth.from_modules(memory_modules.parse(decoded(tmp_path, silent))).reason
+    assert "speed" in definition.theoretical_of_modules(memory_modules.parse(decoded(tmp_path, silent))).reason
     empty = [memory_device(0, 0, "DIMM_A1")]
     assert (
-        "no populated" in theoretical_bandwidth.from_modules(memory_modules.parse(decoded(tmp_path, empty))).reason
+        "no populated" in definition.theoretical_of_modules(memory_modules.parse(decoded(tmp_path, empty))).reason
     )
 
 
 def test_this_host_has_a_figure_or_a_reason():
-    memory = theoretical_bandwidth.read_host()
+    memory = definition.theoretical_of_host()
     assert (memory.bytes_per_second is None) == bool(memory.reason)
     assert memory.bytes_per_second is None or memory.bytes_per_second > 1e9

@@ -23,10 +23,9 @@ from firsttouch.records import samples_table, schema
 from firsttouch.records.drift import latest
 from firsttouch.records.schema import BUSY, Record
 from firsttouch.report.writing import write_report
-from firsttouch.systems import processors, theoretical_bandwidth
-from firsttouch.systems.definition import Undescribed, available, load
+from firsttouch.systems import definition, processors
+from firsttouch.systems.definition import Theoretical, Undescribed, available, load
 from firsttouch.systems.expectation import answer, deciding
-from firsttouch.systems.theoretical_bandwidth import Theoretical
 
 MILAN = "AMD EPYC 7R13 Processor"
 SLOT = "P{package} DIMM {slot}"
@@ -355,7 +354,7 @@ def test_a_page_and_a_verdict_give_one_answer(tmp_path, capsys):
 def test_memory_without_pus_shares_no_channel(monkeypatch):
     """Otherwise the banks of modules were faster than they can be."""
     of_modules = Theoretical(409.6e9, 16, 3.2e9, "SMBIOS")
-    monkeypatch.setattr(theoretical_bandwidth, "read_host", lambda *_: of_modules)
+    monkeypatch.setattr(definition, "theoretical_of_host", lambda *_: of_modules)
     host = topology.load(xml=paths.ROOT / "tests" / "golden" / "lstopo_attached.xml")
     rates = {r.metric: r for r in measure.topology(host, say=lambda _: None)}
     stated = rates["theoretical_bandwidth"].parameters

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from firsttouch.errors import BadInput
 from firsttouch.host import memory_modules
 from firsttouch.host.memory_modules import Module, socket_of
-from firsttouch.systems import theoretical_bandwidth
+from firsttouch.systems import definition
 
 
 def test_stored_output(golden):
     modules = memory_modules.parse(golden("dmidecode_type_17.txt"))
     assert [m.locator for m in modules] == [f"P{p}-DIMM{c}1" for p in "12" for c in "ABCD"]
-    theoretical = theoretical_bandwidth.from_modules(modules)
+    theoretical = definition.theoretical_of_modules(modules)
     assert (theoretical.bytes_per_second, theoretical.channels, theoretical.transfer_rate) == (
         2 * 51.2e9,
         8,
@@ -46,13 +46,13 @@ def test_any_text_is_read_or_refused(text):
             modules = memory_modules.parse(given_text)
         except BadInput:
             continue
-        theoretical = theoretical_bandwidth.from_modules(modules)
+        theoretical = definition.theoretical_of_modules(modules)
         assert (theoretical.bytes_per_second is None) == bool(theoretical.reason)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([1.6e9, 2.4e9, 3.2e9])), min_size=1))
 def test_each_channel_counts_once_at_its_slowest(modules):
-    theoretical = theoretical_bandwidth.from_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
+    theoretical = definition.theoretical_of_modules([Module("", f"p0 channel {c}", r, 64) for c, r in modules])
     slowest = {c: min(r for d, r in modules if d == c) for c, _ in modules}
     assert theoretical.bytes_per_second == pytest.approx(8 * sum(slowest.values()))
     assert theoretical.channels == len(slowest)
@@ -62,15 +62,15 @@ def test_facts_replace_an_unreadable_smbios_table(stand_in):
     stand_in(
         "dmidecode", "echo '# dmidecode 3.4'; echo '/sys/firmware/dmi/tables/DMI: Permission denied' >&2; exit 1"
     )
-    assert "Permission denied" in theoretical_bandwidth.read_host().reason
-    theoretical = theoretical_bandwidth.read_host("amd-opteron")
+    assert "Permission denied" in definition.theoretical_of_host().reason
+    theoretical = definition.theoretical_of_host("amd-opteron")
     assert (theoretical.bytes_per_second, theoretical.source) == (204.8e9, "facts of the system 'amd-opteron'")
 
 
 def test_smbios_comes_first(stand_in, tmp_path, golden):
     (tmp_path / "table").write_text(golden("dmidecode_type_17.txt"))
     stand_in("dmidecode", f'test "$*" = "--type 17" && cat {tmp_path / "table"}')
-    theoretical = theoretical_bandwidth.read_host("amd-opteron")
+    theoretical = definition.theoretical_of_host("amd-opteron")
     assert (theoretical.bytes_per_second, theoretical.source) == (102.4e9, "SMBIOS")
 
 

@@ -31,7 +31,7 @@ from firsttouch.host.topology import Topology, load
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, software
-from firsttouch.systems import theoretical_bandwidth
+from firsttouch.systems import definition
 
 #: The fewest and the most repetitions of each case by the probe. It stops when the median is known to 5 %, which
 #: takes at least five repetitions. Three repetitions cost less than allocating their memory.
@@ -313,7 +313,7 @@ def topology(host: Topology, *, say: probe.Say = print) -> Iterator[Record]:
         yield Record("topology", metric, unit, "neither", (float(value),), software=software())
     installed = memory_modules.read_modules()
     yield from _configuration(host, installed)
-    theoretical = theoretical_bandwidth.read_host(os.environ.get("FIRSTTOUCH_SYSTEM"), installed)
+    theoretical = definition.theoretical_of_host(os.environ.get("FIRSTTOUCH_SYSTEM"), installed)
     rate = theoretical.bytes_per_second
     source = {"source": theoretical.source} if rate else {"reason": theoretical.reason}
     yield Record(

@@ -3,11 +3,10 @@
 
 In: the YAML file of a system, or the topology of this host. Out: a :class:`~definition.System`.
 
-- ``definition``: load and find systems, and compare a host with one
+- ``definition``: load and find systems, compare a host with one, and its theoretical bandwidth
 - ``facts``: the parts of the hosts
 - ``processors``: families of processors, with their memory and the bandwidth that it reaches
 - ``references``: the expected values, from the file or from published tables
 - ``draft``: the YAML of a system drafted from a topology
-- ``theoretical_bandwidth``: the theoretical bandwidth of a host's memory
 - ``expectation``: the level that the memory and the caches of one host should reach, by its modules and processor
 """

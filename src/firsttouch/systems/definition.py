@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +15,8 @@ from msgspec import Meta, Struct
 from firsttouch import documents, paths
 from firsttouch.documents import FileTable, ParsedFile, Regex, Text
 from firsttouch.errors import BadInput, first_of, none_such
+from firsttouch.host import memory_modules
+from firsttouch.host.memory_modules import Installed, Module
 from firsttouch.host.topology import Topology
 from firsttouch.systems import draft
 from firsttouch.systems import facts as facts_module
@@ -241,3 +243,68 @@ def draft_local() -> System:
     """Return ``local`` drafted from this host; raises Missing without the probe."""
     text = draft.draft_host(paths.LOCAL)
     return build(documents.parse_yaml(text, Path("draft of this host")), path=None)
+
+
+# ----------------------------------------------------------------------
+# The theoretical bandwidth of a host's memory (thesis section 3.2, formula 3.1)
+#
+# It is transfers per second x populated channels x word size, from the SMBIOS tables if they can be read (by
+# dmidecode as root, or from udev), or else from the facts of the system's file. Otherwise it is unknown, with a
+# reason.
+
+
+class Theoretical(Struct, frozen=True):
+    """The theoretical bandwidth of all memory of a host (bytes/s), None if it is unknown because of *reason*."""
+
+    bytes_per_second: float | None
+    channels: int | None = None
+    transfer_rate: float | None = None
+    source: str = ""
+    reason: str = ""
+
+
+def theoretical_of_modules(modules: Sequence[Module]) -> Theoretical:
+    """Return the bandwidth of these modules; a channel is as fast as its slowest module."""
+    source = "SMBIOS"
+    if not modules:
+        return Theoretical(None, source=source, reason="the firmware reports no populated memory module")
+    for attribute, name in (("transfer_rate", "speed"), ("data_bits", "width")):
+        if not all(getattr(module, attribute) for module in modules):
+            return Theoretical(None, source=source, reason=f"the firmware does not report the modules' {name}")
+    if any(not m.channel for m in modules):
+        names = ", ".join(dict.fromkeys(m.locator for m in modules if not m.channel))
+        return Theoretical(
+            None, source=source, reason=f"the modules' names do not contain their channels: {names}"
+        )
+    channels: dict[str, float] = {}
+    for module in modules:
+        rate = module.transfer_rate * module.data_bits / 8
+        channels[module.channel] = min(rate, channels.get(module.channel, rate))
+    return Theoretical(sum(channels.values()), len(channels), min(m.transfer_rate for m in modules), source=source)
+
+
+def theoretical_of_facts(facts: Facts, source: str) -> Theoretical:
+    """Return the bandwidth from a system's facts: one package's, times the number of packages."""
+    per_package = facts.theoretical_bandwidth()
+    if per_package is None or facts.channels_per_package is None:
+        reason = "the facts lack the memory's channels or transfer rate"
+        return Theoretical(None, source=source, reason=reason)
+    channels = facts.channels_per_package * facts.packages
+    return Theoretical(per_package * facts.packages, channels, facts.transfer_rate, source=source)
+
+
+def theoretical_of_host(system: str | None = None, installed: Installed | None = None) -> Theoretical:
+    """Return the bandwidth from SMBIOS, else from the file of *system*, else the reasons against both.
+
+    *installed* are the host's modules (None: they are read).
+    """
+    installed = installed or memory_modules.read_modules()
+    # EDAC shows no speed: the reason is why SMBIOS could not be read.
+    no_smbios = Theoretical(None, source="SMBIOS", reason=installed.reason)
+    smbios = no_smbios if installed.reason else theoretical_of_modules(installed.modules)
+    if smbios.bytes_per_second or system is None:
+        return smbios
+    fallback = theoretical_of_facts(load(system).facts, f"facts of the system '{system}'")
+    if fallback.bytes_per_second:
+        return fallback
+    return Theoretical(None, source=fallback.source, reason=f"{smbios.reason}; {fallback.reason}")
