@@ -55,18 +55,11 @@ def divide(
             result += split(core, pus, count, size)
             continue
         kept = {*pus[: count * size]}
-        ordered = [pu for domain in members for pu in sorted(kept.intersection(usable[domain]), key=_by(core))]
+        of_domains = (kept.intersection(usable[domain]) for domain in members)
+        ordered = [pu for of_domain in of_domains for pu in sorted(of_domain, key=lambda pu: (core[pu], pu))]
         runs = (ordered[i * size : (i + 1) * size] for i in range(count))
         result += [tuple(sorted(run, key=lambda pu: (rank[pu], pu))) for run in runs]
     return result
-
-
-def _by(core: Mapping[int, int]) -> functools.partial[tuple[int, int]]:
-    return functools.partial(_core_and_number, core)
-
-
-def _core_and_number(core: Mapping[int, int], pu: int) -> tuple[int, int]:
-    return core[pu], pu
 
 
 def _components(sizes: Sequence[_Size], parts: int, size: int) -> list[tuple[list[int], int]]:
