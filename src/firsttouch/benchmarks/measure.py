@@ -105,10 +105,6 @@ class AspectRequest(Struct, frozen=True):
 Measure = Callable[[Topology, AspectRequest, probe.Say], Iterator[list[Record]]]
 
 
-def _one_step(_cases: Cases) -> list[list[str]]:
-    return [[]]
-
-
 class ReframeTest(Struct, frozen=True):
     """A test of ReFrame that measures an aspect: its name and title, and what depends on a host's cases."""
 
@@ -140,7 +136,7 @@ class Benchmark(Struct, frozen=True):
     #: Returns whether a request's number of repetitions applies.
     repeats: Callable[[AspectRequest], bool] = lambda _: True
     #: Returns the further arguments of each step in which a campaign measures it.
-    steps: Callable[[Cases], list[list[str]]] = _one_step
+    steps: Callable[[Cases], list[list[str]]] = lambda _: [[]]
     #: The probe's options on an emulated host, where touching memory of the usual size takes minutes, and no cache
     #: has to be exceeded. A curve keeps the number of sizes that a check requires.
     small: tuple[str, ...] = ()
