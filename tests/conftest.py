@@ -27,7 +27,7 @@ from firsttouch import paths
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets import fetch
 from firsttouch.execution import host_lock
-from firsttouch.execution.placement_check import Watching
+from firsttouch.execution.process_runner import Watching
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import PROBE

@@ -18,8 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from firsttouch.execution import placement_check
-from firsttouch.execution.placement_check import Watching
-from firsttouch.execution.process_runner import Job, Outcome, run_together
+from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
 from firsttouch.host.topology import read_host
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Plan, Scenario, plan

@@ -20,8 +20,7 @@ from factories.host_records import measured
 from factories.processes import captured, wait_until
 from firsttouch import BadInput, RunRequest, cli, read_records, run_aligner
 from firsttouch.execution import index_cache
-from firsttouch.execution.placement_check import Watching
-from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.process_runner import Watching, run_together
 from firsttouch.genomics import dealing, stream
 from firsttouch.host.topology import load, probe_program
 from firsttouch.scenarios.placement import plan

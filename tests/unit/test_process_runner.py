@@ -19,8 +19,7 @@ from factories.processes import started, wait_until
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import child_process, placement_check
-from firsttouch.execution.placement_check import Watching
-from firsttouch.execution.process_runner import Events, Job, run_together
+from firsttouch.execution.process_runner import Events, Job, Watching, run_together
 from firsttouch.genomics import dealing
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.pipe_writer import StopRequest

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from firsttouch.benchmarks import likwid, lmbench, profiles, stream
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.execution.placement_check import Watching
-from firsttouch.execution.process_runner import Job, Outcome, run_together
+from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software

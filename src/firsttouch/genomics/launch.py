@@ -22,7 +22,7 @@ from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput
 from firsttouch.execution import AS_IS, counters, index_cache
-from firsttouch.execution.placement_check import Watching
+from firsttouch.execution.process_runner import Watching
 from firsttouch.execution.progress import say
 from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import Aligner

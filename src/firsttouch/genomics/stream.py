@@ -30,8 +30,7 @@ from msgspec import Struct, field
 from firsttouch import __version__
 from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
 from firsttouch.execution.child_process import describe_ending
-from firsttouch.execution.placement_check import Watching
-from firsttouch.execution.process_runner import Events, Job, Outcome, run_in_foreground, run_together
+from firsttouch.execution.process_runner import Events, Job, Outcome, Watching, run_in_foreground, run_together
 from firsttouch.execution.progress import time_left
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import sam
