@@ -163,8 +163,7 @@ def lean_numpy() -> Iterator[None]:
     """Import numpy, if it is imported in the block, without threads and huge pages.
 
     Its linear algebra, which starts a thread per PU, is not used. On a host with fragmented memory, the kernel may
-    take 20 ms for each huge page. The environment is restored for the programs that are measured. Other threads
-    that call it wait.
+    take 20 ms for each huge page. The environment is restored for measured programs. Other callers wait.
     """
     settings = {"OPENBLAS_NUM_THREADS": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
     with _ENVIRONMENT:

@@ -16,10 +16,11 @@ from typing import Any
 import modelled_host
 import pytest
 from job import Cluster, Completed
-from table import FLEETS, STORED, Drill
+from table import FLEETS, STORED, Drill, drills
 
 from firsttouch import paths
 from firsttouch.records import schema
+from firsttouch.records.catalogue import checks
 
 NHC = 'die() { echo "died: ${*:2}"; exit "$1"; }; . "$0"; HOSTNAME=$1; check_firsttouch; exit $?'
 CAMPAIGN = "validate-77"
@@ -335,3 +336,10 @@ def test_a_store_of_own_measurements_gives_the_word(store: Cluster, drill: Drill
         assert verdicts[host]["causes"][0].startswith(drill.cause)
     failing = {name for name, verdict in verdicts.items() if verdict["verdict"] == "fail"}
     assert failing == {f"n{number}" for number, _ in enumerate(STORED, start=1)}
+
+
+def test_each_judged_metric_has_a_drill() -> None:
+    judged = {f"{name}.{metric}" for name, check in checks().items() for metric in check.metrics}
+    assert {shown for drill in drills().values() for shown in drill.shows} == judged
+    # Names are unique.
+    assert len(drills()) == len(STORED) + sum(len(fleet.drills) for fleet in FLEETS.values())

@@ -25,7 +25,7 @@ from firsttouch.errors import ProgramFailed
 from firsttouch.execution import pu_claims
 from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import aligner
-from firsttouch.genomics.minimizer_index import has_several_parts
+from firsttouch.genomics.index_copies import has_several_parts
 from firsttouch.host.topology import load
 
 TWO = "2x1-bound"

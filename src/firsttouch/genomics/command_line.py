@@ -20,8 +20,7 @@ from firsttouch.execution import counters
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
-from firsttouch.genomics.index_copies import OWN, IndexUse
-from firsttouch.genomics.minimizer_index import has_several_parts
+from firsttouch.genomics.index_copies import OWN, IndexUse, has_several_parts
 from firsttouch.genomics.reads import BatchRule, is_fasta
 from firsttouch.genomics.recognition import recognize
 from firsttouch.genomics.sinks import with_indexes

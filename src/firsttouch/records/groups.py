@@ -96,8 +96,7 @@ def middles(rows: NDArray[Any]) -> NDArray[Any]:
         np.maximum(ordered[low], ordered[high], out=ordered[high])
         ordered[low] = smaller
     low, high = (ordered[place, np.arange(rows.shape[1])] for place in (last // 2, (last + 1) // 2))
-    result: NDArray[Any] = (low + high) / 2
-    return np.where(is_finite.any(axis=0), result, np.nan).astype(rows.dtype)
+    return np.where(is_finite.any(axis=0), (low + high) / 2, np.nan).astype(rows.dtype)
 
 
 @lru_cache

@@ -514,13 +514,13 @@ def _sorted(read: _Read, visits: pl.DataFrame, busy: _Busy | None) -> tuple[list
     types: dict[str, Any] = {"value": np.float64, "ordinal": ordinal_of.dtype}
     types |= {"reason": np.uint32, "valid": np.bool_} if len(read.reasons) > 1 else {}
     types |= {"judged": np.bool_} if emulated.any() else {}
+    types |= {"busy_pus": np.float64} if busy else {}
     size = int(sizes.sum())
     # Columns of one value take no memory.
     rows: dict[str, NDArray[Any]] = {
         "reason": np.broadcast_to(np.uint8(0), size),
         **dict.fromkeys(("valid", "judged"), np.broadcast_to(np.True_, size)),
         **{name: _empty(size, kind) for name, kind in types.items()},
-        **({} if busy is None else {"busy_pus": _empty(size, np.float64)}),
     }
     groups: dict[int, tuple[NDArray[np.int32], Ints]] = {}
     event_times: dict[int, Ints] = {}
@@ -536,12 +536,11 @@ def _sorted(read: _Read, visits: pl.DataFrame, busy: _Busy | None) -> tuple[list
         if len(usual) != len(keys) or not (np.diff(keys[usual]) > 0).all():
             usual = np.argsort(keys, kind="stable")
         order = usual if np.diff(keys[usual]).all() else _once(keys, columns)
+        columns |= {"busy_pus": busy.pus(keys)} if busy else {}
         keys = keys[order]
         at = slice(begins[number], begins[number] + len(keys))
         for name in types:
             rows[name][at] = columns[name][order]
-        if busy is not None:
-            rows["busy_pus"][at] = busy.pus(keys)
         host = (keys // _SPAN).astype(np.int32)
         firsts = run_begins(host)
         groups[number] = host[firsts], np.diff(firsts, append=len(host))
@@ -683,7 +682,7 @@ class _Busy(Struct, frozen=True):
         import polars as pl  # noqa: PLC0415 - a large import
 
         samples = samples.filter((pl.col("value").max() >= BUSY).over("host")).sort("number", "time", "value")
-        keys, values = (samples[name].to_numpy() for name in ("key", "value"))
+        keys, values = samples["key"].to_numpy(), samples["value"].to_numpy()
         return None if samples.is_empty() else cls(keys, values, sessions)
 
     def pus(self, keys: Ints) -> Floats:
