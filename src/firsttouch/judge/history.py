@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from firsttouch.documents import attributes
 from firsttouch.host.host_lists import named, natural
-from firsttouch.judge import questions
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.part_judge import Judged
+from firsttouch.judge.updates import waves
 from firsttouch.records.drift import changed_settings
 from firsttouch.records.groups import Ints, group_medians, mean_of_hosts
 from firsttouch.records.parts import Series
@@ -110,42 +110,34 @@ def changes(findings: Findings) -> list[Change]:
             times = sessions.time[column["last"]].min(), sessions.time[column["first"]].max()
             size, of = float(np.median(column["size"])), int(column["of"][0])
             listed.append(_change(findings, judged.series, np.unique(column["host"]), of, size, *times))
-        listed += _common(findings, judged)
+        listed += _shared(findings, judged)
     return _merged(findings, listed)
 
 
 def updates(findings: Findings) -> list[Change]:
     """Return the changes of many hosts that the verdicts leave out: updates and drifts."""
-    listed = []
-    for judged in findings.fleet.series:
-        of = int(np.count_nonzero(np.isfinite(judged.level)))
-        for update in (u for u in judged.prepared.updates if len(u.hosts) >= UPDATED_HOSTS):
-            times = update.after, update.before
-            listed.append(_change(findings, judged.series, update.hosts, of, update.change, *times))
-        listed += _common(findings, judged)
-    return _merged(findings, listed)
+    listed = [_shared(findings, judged) for judged in findings.fleet.series]
+    return _merged(findings, itertools.chain.from_iterable(listed))
 
 
-def _common(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change]]:
-    """Yield the changes that all hosts have at the same time, which their losses do not show: steps, a drift."""
+def _shared(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change]]:
+    """Yield the changes of many hosts that their losses do not show: updates, and the drift of all hosts."""
     trend, sessions = judged.prepared.trend, findings.fleet.sessions
-    if not trend.any():
-        return
+    of = int(np.count_nonzero(np.isfinite(judged.level)))
+    for update in (u for u in judged.prepared.updates if len(u.hosts) >= UPDATED_HOSTS):
+        times = update.after, update.before
+        yield _change(findings, judged.series, update.hosts, of, update.change, *times)
     _, first, week = sessions.weeks
-    changes = np.diff(trend[first])
-    is_step = np.abs(changes) > max(LEAST_LOSS, 3 * float(np.median(np.abs(changes))))
-    drift = np.cumsum(np.where(is_step, 0.0, changes)[::-1])[::-1]
-    since = int(np.abs(drift).argmax())
-    shared = [(float(changes[at]), at, at + 1) for at in np.flatnonzero(is_step).tolist()]
-    shared += [(float(drift[since]), since, len(first) - 1)] * bool(abs(drift[since]) > LEAST_LOSS)
-    losses, of = judged.prepared.losses.loss + trend, int(np.count_nonzero(np.isfinite(judged.level)))
-    for size, last, now in shared:
-        sides = (week <= last) & (week > last - FEWEST_SESSIONS), (week >= now) & (week < now + FEWEST_SESSIONS)
+    since = int(np.abs(trend[first]).argmax())
+    if (size := -float(trend[first][since])) and abs(size) > LEAST_LOSS:
+        last, now = since, len(first) - 1
+        losses = judged.prepared.losses.loss + trend
+        sides = (week <= last) & (week > last - FEWEST_SESSIONS), week > now - FEWEST_SESSIONS
         before, after = (mean_of_hosts(losses, side, sessions.host, sessions.hosts) for side in sides)
         hosts = np.flatnonzero(np.nan_to_num(after - before) / size > 0.5)
-        times = sessions.time[week == last].min(), sessions.time[week == now].max()
         # A change of fewer hosts is theirs, or chance.
         if 2 * len(hosts) > of:
+            times = sessions.time[week == last].min(), sessions.time[week == now].max()
             yield _change(findings, judged.series, hosts, of, size, *times)
 
 
@@ -182,7 +174,7 @@ def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
 def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> Iterator[pl.DataFrame]:
     """Yield the changes that hosts have together, and each certain change of a single host."""
     sizes, is_together = steps["size"].to_numpy(), np.zeros(len(steps), dtype=np.bool_)
-    for wave in questions.waves(sessions.time[steps["first"].to_numpy()], sizes, sessions.interval):
+    for wave in waves(sessions.time[steps["first"].to_numpy()], sizes, sessions.interval):
         # A host that changed far more than the others has a separate change.
         near = wave[np.abs(sizes[wave]) < 2 * np.abs(np.median(sizes[wave]))]
         if steps["host"][near].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):

@@ -16,14 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from firsttouch.judge import levels, questions
+from firsttouch.judge import levels, questions, updates
 from firsttouch.judge.constants import (
     DOUBTFUL_LOSS,
     FEWEST_HOSTS,
     INTERMITTENT_SESSIONS,
     LEAST_LOSS,
     MOST_BAD,
-    NORMAL_MEDIAN,
     PRIOR_FREEDOM,
     PRIOR_SPREAD,
     STABLE_SESSIONS,
@@ -33,7 +32,8 @@ from firsttouch.judge.constants import (
 )
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.levels import SeriesLosses, Stretches
-from firsttouch.judge.questions import Answer, TwoGroups, Update
+from firsttouch.judge.questions import Answer, TwoGroups
+from firsttouch.judge.updates import Event, Update
 from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts, middles, of_hosts
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
@@ -62,27 +62,15 @@ class Prepared(Struct, frozen=True):
     sudden: Floats
     changes: Floats
     updates: Sequence[Update]
-    #: The hosts that changed together in the newest session, and all that are bad in it.
-    latest: Update | None
-    bad_now: Bools
-    #: How much more all hosts lost at the time of each session than now.
+    #: How much more all hosts lost at the time of each session than now, and the same with each host's updates.
     trend: Floats
+    shared: Floats
 
     @property
     def prior(self) -> float:
         """The deviation that is expected between good hosts."""
         spread = self.losses.spread
         return max(math.sqrt((PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else PRIOR_SPREAD, self.least)
-
-    @property
-    def adjusted(self) -> Floats:
-        """The level of each host without the changes of updates."""
-        adjusted = self.timeline.level.copy()
-        for update in self.updates:
-            # Of one in the newest session, the level has only a part.
-            changed = update.hosts[self.timeline.before[update.hosts] >= 0]
-            adjusted[changed] -= update.change
-        return adjusted
 
 
 class Judged(Struct, frozen=True, dict=True):
@@ -168,7 +156,7 @@ class Fleet(Struct, frozen=True, dict=True):
         is_used = table.valid[rows] & table.judged[rows] & (table.value[rows] > 0) & (session >= begin[owner])
         rows, session, owner = rows[is_used], session[is_used], owner[is_used]
         losses = table.cases[number].loss_sign * np.log(table.value[rows]) - self.centres[place]
-        losses -= self.series_of[number].prepared.trend[session]
+        losses -= self.series_of[number].prepared.shared[session]
         used, bad = (np.bincount(of, minlength=len(hosts)) for of in (owner, owner[losses > loss[owner]]))
         return (used > 1) & (bad >= 0.75 * used)
 
@@ -184,42 +172,44 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     case_begins = np.full(shape, -1, dtype=np.int32)
     is_single = np.zeros(shape, dtype=np.bool_)
     centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
-    none = np.zeros((0, 0))
-    by_name: dict[tuple[str, str], dict[Series, Prepared]] = {}
-    for part in (s for s in all_series if not s.is_together):
+    none, nothing = np.zeros((0, 0)), np.zeros(len(sessions.number))
+
+    def prepared_series(part: Series, events: Sequence[Event]) -> Prepared:
         of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
-        prepared = _prepare(levels.series_losses(of_cases, sessions), sessions, tests, fleet=fleet)
+        shift = sum((event.shift(part, sessions) for event in events), start=nothing)
+        updated = [event.update(part, sessions) for event in events]
+        losses = levels.series_losses(of_cases, sessions)
+        prepared = _prepare(losses, sessions, tests, shift, updated, fleet=fleet)
         places = np.searchsorted(numbers, part.cases).tolist()
         for place, row, case in zip(places, prepared.losses.cases, of_cases, strict=True):
             is_present, variances[place], is_single[place] = _present(row, prepared, sessions, 2.0 * len(numbers))
             case_levels[place] = mean_of_hosts(row, is_present, sessions.host, sessions.hosts)
             present = np.flatnonzero(is_present)[::-1]
+            case_begins[place] = -1
             case_begins[place, sessions.host[present]] = present
             counts[place, sessions.host[case.session]] = case.count
             noise[place] = case.noise
             if len(case.loss):
-                centres[place] = case.loss[0] - row[case.session[0]] - prepared.trend[case.session[0]]
+                centres[place] = case.loss[0] - row[case.session[0]] - prepared.shared[case.session[0]]
         # The rows of many cases are large, and were used.
-        prepared = replace(prepared, losses=replace(prepared.losses, cases=none), counted=none)
-        by_name.setdefault((part.part.name, part.kind), {})[part] = prepared
-    for of_name in by_name.values():
-        others = dict(of_name)
-        for part, p in others.items():
-            of_name[part] = _without_faults(p, [o for s, o in others.items() if s is not part], sessions)
-    of_parts = {part: p for of_name in by_name.values() for part, p in of_name.items()}
-    shared = [(part.part.name, update, update is p.latest) for part, p in of_parts.items() for update in p.updates]
-    of_parts = {part: _with_updates(part.part.name, p, shared, sessions) for part, p in of_parts.items()}
-    replaced = _replaced([*of_parts.values()])
-    divisions = [two for p in of_parts.values() if fleet and (two := _generations_of(p)) is not None]
+        return replace(prepared, losses=replace(prepared.losses, cases=none), counted=none)
+
+    prepared_of = {part: prepared_series(part, ()) for part in all_series if not part.is_together}
+    events = updates.events({part: p.losses.loss for part, p in prepared_of.items()}, sessions) if fleet else []
+    for part in dict.fromkeys(part for event in events for part in event.changes):
+        prepared_of[part] = prepared_series(part, [event for event in events if part in event.changes])
+    replaced = _replaced([*prepared_of.values()])
+    divisions = [two for p in prepared_of.values() if fleet and (two := _generations_of(p)) is not None]
     generation = questions.generations(divisions)
     for part in (s for s in all_series if s.is_together):
-        members = [*by_name[part.part.name, part.kind].values()]
-        together = _prepare(_together([p.losses for p in members]), sessions, tests, fleet=fleet)
-        trend = together.trend + np.mean([p.trend for p in members], axis=0)
-        together = _without_faults(replace(together, trend=trend), members, sessions)
-        of_parts[part] = _with_updates(part.part.name, together, shared, sessions)
+        members = [s for s in prepared_of if (s.part.name, s.kind) == (part.part.name, part.kind)]
+        losses = _together([prepared_of[s].losses for s in members])
+        updated = [event.mean_update(members, sessions) for event in events if event.changes.keys() & {*members}]
+        together = _prepare(losses, sessions, tests, nothing, updated, fleet=fleet)
+        trend = together.trend + np.mean([prepared_of[s].trend for s in members], axis=0)
+        prepared_of[part] = replace(together, trend=trend)
     judged = [
-        _judge(part, of_parts[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
+        _judge(part, prepared_of[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
     ]
     usual = middles(case_levels.T)
     case_levels -= usual[:, None]
@@ -255,45 +245,43 @@ def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
         )
 
 
-def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: bool) -> Prepared:
+def _prepare(
+    losses: SeriesLosses,
+    sessions: Sessions,
+    tests: float,
+    shift: Floats,
+    updated: Sequence[Update],
+    *,
+    fleet: bool,
+) -> Prepared:
+    """Return the levels of a series without its trend and the *shift* by the updates that its hosts have."""
     least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
-    trend = _trend(losses.loss, sessions) if fleet else np.broadcast_to(0.0, len(losses.loss))
-    if trend.any():
-        losses = replace(losses, loss=losses.loss - trend, cases=losses.cases - trend.astype(np.float32))
+    trend = _trend(losses.loss - shift, sessions) if fleet else np.broadcast_to(0.0, len(losses.loss))
+    shared = shift + trend
+    if shared.any():
+        losses = replace(losses, loss=losses.loss - shared, cases=losses.cases - shared.astype(np.float32))
     timeline = levels.stretches(losses.loss, sessions, least)
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
-    changes = _changes(timeline, losses.loss, sessions)
-    updates = questions.updates(timeline, sessions, changes) if fleet else []
-    awaiting, bad_now, sudden, latest = _awaiting(timeline, losses.loss, sessions, newest, tests, updates)
+    changes = updates.last_changes(timeline, losses.loss, sessions)
+    awaiting, sudden = _awaiting(timeline, losses.loss, sessions, newest, tests, updated)
     counted[newest[awaiting]] = False
-    updates += [latest] if fleet and latest else []
-    return Prepared(
-        *(losses, timeline, least, counted, newest, awaiting, sudden, changes, updates, latest, bad_now, trend)
-    )
+    return Prepared(*(losses, timeline, least, counted, newest, awaiting, sudden, changes, updated, trend, shared))
 
 
 def _trend(loss: Floats, sessions: Sessions) -> Floats:
-    """Return how much more all hosts lost at the time of each session than now: by updates, a season, or a drift.
+    """Return how much more all hosts lost at the time of each session than now: by a season, or a drift.
 
-    It is the median of the hosts; 0.0 if they changed by different amounts, at different times, or by little.
+    It is the median of the hosts; 0.0 if they changed by different amounts, by little, or in a step, which is an
+    update.
     """
-    is_measured = np.isfinite(loss) & sessions.current
-    weeks, _, column = sessions.weeks
-    since = np.full((sessions.hosts, len(weeks)), np.nan, dtype=np.float32)
-    since[sessions.host[is_measured], column[is_measured]] = loss[is_measured]
-    since -= _newest(loss, is_measured, sessions, math.nan)[:, None]
-    measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
-    middle = middles(since[:, measured])
-    differences = np.abs(since[:, measured] - middle)
-    # A large step may be an update of some hosts, unless those that do not make it are too few for an update.
-    share = max(0.0, 1 - (max(UPDATED_HOSTS, UPDATED_SHARE * sessions.hosts) - 1) / sessions.hosts)
-    largest = np.abs(np.diff(middle)).max(initial=0.0), (middles(differences) / NORMAL_MEDIAN).max(initial=0.0)
-    largest = min(max(largest), np.nanquantile(differences, share, axis=0).max(initial=0.0))
+    weeks, _, week = sessions.weeks
+    measured, middle, deviations = updates.usual_losses(loss, sessions)
+    largest = max(np.abs(np.diff(middle)).max(initial=0.0), deviations.max(initial=0.0))
     if np.abs(middle).max(initial=0.0) <= max(3 * largest, LEAST_LOSS):
         return np.broadcast_to(0.0, len(loss))
-    trend: Floats = np.interp(weeks, weeks[measured], middle)[column]
+    trend: Floats = np.interp(weeks, weeks[measured], middle)[week]
     return trend
 
 
@@ -332,57 +320,9 @@ def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
     return is_mixed
 
 
-def _without_faults(prepared: Prepared, others: Sequence[Prepared], sessions: Sessions) -> Prepared:
-    """Return the prepared levels without updates of a few places: an update changes most *others*, too."""
-    kept = []
-    for update in prepared.updates:
-        is_latest = update is prepared.latest
-        shares = [np.mean(_changed_with(update, o, sessions, is_latest=is_latest)) for o in others]
-        if not shares or float(np.median(shares)) > 0.5:
-            kept.append(update)
-    if prepared.latest is None or any(update is prepared.latest for update in kept):
-        return replace(prepared, updates=kept)
-    return replace(prepared, updates=kept, awaiting=prepared.bad_now, latest=None)
-
-
-def _changed_with(update: Update, other: Prepared, sessions: Sessions, *, is_latest: bool) -> Bools:
-    """Return which hosts of an update changed in the same direction at the time in an *other* part."""
-    if is_latest:
-        return np.isin(update.hosts, other.latest.hosts if other.latest else ())
-    begins = sessions.time[np.maximum(other.timeline.begin[update.hosts], 0)]
-    is_near: Bools = (begins >= update.after) & (begins <= update.before + sessions.interval)
-    is_alike: Bools = np.nan_to_num(other.changes[update.hosts]) * np.sign(update.change) > abs(update.change) / 4
-    return is_near & is_alike
-
-
-def _with_updates(
-    name: str, prepared: Prepared, shared: Sequence[tuple[str, Update, bool]], sessions: Sessions
-) -> Prepared:
-    """Return the prepared levels of a part with this *name*, with the updates that its hosts have in other parts.
-
-    *shared* are these updates, the name of their part, and whether they are of the newest session. What a host
-    lost beyond an update, or beyond twice an update of the same name, is its own.
-    """
-    kept, awaiting = list(prepared.updates), prepared.awaiting.copy()
-    updated = np.isin(np.arange(sessions.hosts), [host for update in kept for host in update.hosts])
-    now = np.nan_to_num(prepared.timeline.last - prepared.timeline.level)
-    for of_name, update, is_latest in sorted(shared, key=lambda u: u[0] != name):
-        hosts, most_lost = update.hosts, (2 if of_name == name else 1) * abs(update.change)
-        if is_latest:
-            awaiting[hosts[now[hosts] < most_lost]] = False
-            continue
-        is_shared = _changed_with(update, prepared, sessions, is_latest=False) & ~updated[hosts]
-        members = hosts[is_shared & (np.abs(prepared.changes[hosts]) < most_lost)]
-        if len(members):
-            change = float(np.median(prepared.changes[members]))
-            kept.append(replace(update, hosts=members, change=change))
-            updated[members] = True
-    return replace(prepared, updates=kept, awaiting=awaiting)
-
-
 def _generations_of(prepared: Prepared) -> TwoGroups | None:
     """Return the two generations of hosts that a part shows; None if it shows none, or was not measured on all."""
-    level = prepared.adjusted
+    level = prepared.timeline.level
     if not np.isfinite(level).all():
         return None
     divided = questions.two_groups(level, prepared.prior)
@@ -409,7 +349,7 @@ def _judge(  # noqa: PLR0917
     if fleet:
         prior = prepared.prior, PRIOR_FREEDOM + (1 if losses.spread else 0)
         siblings, spread, divided = questions.compared_with_siblings(
-            prepared.adjusted, timeline.variance, prior, tests, losses.step, generation
+            timeline.level, timeline.variance, prior, tests, losses.step, generation
         )
         deviation = spread.deviation if spread else prior[0]
     words = np.full(hosts, PASS, dtype=np.uint8)
@@ -452,17 +392,6 @@ def _judge(  # noqa: PLR0917
     )
 
 
-def _changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
-    """Return how much each host lost at its last change (NaN: no change)."""
-    earlier = np.flatnonzero(np.isfinite(loss) & (timeline.before >= 0)[sessions.host])
-    earlier = earlier[earlier < timeline.begin[sessions.host[earlier]]]
-    host = sessions.host[earlier]
-    ends = np.cumsum(np.bincount(host, minlength=sessions.hosts))
-    is_late = np.arange(len(host)) >= ends[host] - 2 * STABLE_SESSIONS
-    changes: Floats = timeline.level - of_hosts(loss[earlier[is_late]], host[is_late], sessions.hosts)
-    return changes
-
-
 def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise: float) -> NDArray[Any]:
     """Return the value of the newest *measured* session of each host, *otherwise* for a host without any."""
     newest = np.full(sessions.hosts, otherwise, dtype=values.dtype)
@@ -472,20 +401,12 @@ def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise
 
 def _awaiting(  # noqa: PLR0917
     timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float, updated: Sequence[Update]
-) -> tuple[Bools, Bools, Floats, Update | None]:
-    """Return the hosts that are bad in their *newest* session only: beyond an update in it, and all of them.
+) -> tuple[Bools, Floats]:
+    """Return the hosts that are bad in their *newest* session only, beyond what the median host lost in it.
 
-    The limit of those that were stable and are far beyond it follows, and the update of the newest session.
+    The limit of those that were stable and are far beyond it follows.
     """
-    is_stable, place = timeline.size > STABLE_SESSIONS, np.arange(len(loss))
-    is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
-    is_earlier &= place >= timeline.begin[sessions.host]
-    earlier = of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
-    change = np.where(newest >= 0, loss[newest], np.nan) - earlier
-    # What changed in the newest session is not noise; if no host has two earlier ones, the change of most is.
-    noise = levels.session_noise(np.where(place < newest[sessions.host], loss, np.nan), sessions)[1]
-    noise = noise if np.isfinite(noise).any() else np.full_like(noise, levels.session_noise(loss, sessions)[0])
-    deviation = noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
+    change, deviation = updates.newest_changes(timeline, loss, sessions, newest)
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = np.full_like(change, max(0.0, float(np.median(measured))) if len(measured) >= FEWEST_HOSTS else 0.0)
@@ -494,22 +415,12 @@ def _awaiting(  # noqa: PLR0917
         common[others] = np.maximum(common[others], update.change)
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
-        bad_now: Bools = change - common > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
-        latest: Update | None = None
         is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
-        if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
-            usual = float(np.median(change[is_bad]))
-            hosts = np.flatnonzero(is_bad & (change < 2 * usual))
-            if questions.may_be_update(usual, len(hosts), len(measured)):
-                common = np.maximum(common, usual)
-                times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
-                latest = Update(hosts, usual, float(change[hosts].std()), *map(int, times))
-        beyond = change - common
-        is_bad &= beyond > limit
+        is_bad &= change - common > limit
         sudden_limit = np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS)
-        is_sudden = is_bad & is_stable & is_rare & (beyond > sudden_limit)
-    return is_bad, bad_now, np.where(is_sudden, sudden_limit, np.nan), latest
+        is_sudden = is_bad & (timeline.size > STABLE_SESSIONS) & is_rare & (change - common > sudden_limit)
+    return is_bad, np.where(is_sudden, sudden_limit, np.nan)
 
 
 def _intermittent(

@@ -8,7 +8,7 @@ limit of what noise and the spread of good hosts explain, and the smallest visib
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -25,16 +25,16 @@ from firsttouch.judge.constants import (
     MOST_BAD,
     NORMAL_MEDIAN,
     OUTLIER,
-    PASS_SIGHT,
     PRIOR_FREEDOM,
     SUSPECT_TAIL,
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
 from firsttouch.judge.levels import Stretches
-from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
+from firsttouch.judge.updates import Update, may_be_update
+from firsttouch.records.groups import Bools, Floats, mean_of_hosts
 from firsttouch.records.sessions import Sessions
-from firsttouch.statistics import FloatOrFloats, as_logarithm, student_quantile
+from firsttouch.statistics import student_quantile
 
 
 class Spread(Struct, frozen=True):
@@ -160,60 +160,6 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     if apart < max(far, LEAST_LOSS) or float(gaps.max()) < 0.5 * GROUPS_APART * within:
         return None
     return TwoGroups(levels >= ordered[place], apart)
-
-
-class Update(Struct, frozen=True):
-    """Hosts (numbers) whose level changed together by *change* (a loss).
-
-    It happened between the times *after* and *before* (ms since 1970).
-    """
-
-    hosts: Ints
-    change: float
-    deviation: float
-    after: int
-    before: int
-
-
-def may_be_update(change: FloatOrFloats, hosts: Ints | int, of: int) -> Bools | bool:
-    """Return whether an update may cost some *hosts* *of* a number this *change*: a fifth only if most lose it."""
-    return (change <= as_logarithm(PASS_SIGHT)) | (hosts > MOST_BAD * of)
-
-
-def waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
-    """Yield the indexes of changes of a few hosts or more in one direction, without a pause of 1.6 *interval*."""
-    for sign in (1.0, -1.0):
-        places = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
-        places = places[np.argsort(times[places], kind="stable")]
-        for wave in np.split(places, np.flatnonzero(np.diff(times[places]) > 1.6 * interval) + 1):
-            if len(wave) >= UPDATED_HOSTS:
-                yield wave
-
-
-def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
-    """Return the hosts that changed together, at once or in waves, by about the same amount in one direction.
-
-    *changes* are the changes of each host since the stretch before its newest one (NaN: none). An update has many
-    hosts, or a few with exactly the same loss, that were like the others before (a repair is not an update).
-    """
-    result = []
-    measured = np.flatnonzero(np.isfinite(timeline.level))
-    usual = float(np.median((timeline.level - np.nan_to_num(changes))[measured])) if len(measured) else 0.0
-    for members in waves(sessions.time[timeline.begin], changes, sessions.interval):
-        sizes = changes[members]
-        middle = float(np.median(sizes))
-        near = sizes[np.abs(sizes) < 2 * abs(middle)]
-        noise = float(np.median(timeline.noise[members])) * 0.8
-        typical = float(np.median(np.abs(sizes - middle))) / NORMAL_MEDIAN
-        deviation = max(float(near.std()), typical)
-        is_equal = typical <= max(noise, 0.15 * abs(middle))
-        if len(members) < UPDATED_SHARE * (1 if is_equal else 2) * len(measured):
-            continue
-        before = float(np.median(timeline.level[members] - sizes))
-        if abs(before - usual) < abs(middle) / 2 and may_be_update(middle, len(members), len(measured)):
-            times = sessions.time[timeline.before[members]].min(), sessions.time[timeline.begin[members]].max()
-            result.append(Update(members, middle, deviation, *map(int, times)))
-    return result
 
 
 def compared_with_itself(  # noqa: PLR0917
