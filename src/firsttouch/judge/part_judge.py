@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from firsttouch.judge import levels, questions, updates
 from firsttouch.judge.constants import (
+    BAD_SESSIONS,
     DOUBTFUL_LOSS,
     FEWEST_HOSTS,
     INTERMITTENT_SESSIONS,
@@ -130,10 +131,10 @@ class Fleet(Struct, frozen=True, dict=True):
     noise: Floats
     repetitions: NDArray[np.float32]
     #: The first session of each case on each host without a change since then, the variance that chance adds to
-    #: its level, and whether it is bad in its newest session only.
+    #: its level, and whether it is bad in its newest session only, or in two repetitions only.
     case_begins: NDArray[np.int32]
     case_variances: NDArray[np.float32]
-    is_single: NDArray[np.bool_]
+    is_brief: NDArray[np.bool_]
     alone: NDArray[np.uint8]
     alone_limits: Floats
 
@@ -170,7 +171,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     shape = len(numbers), sessions.hosts
     case_levels, counts, variances = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
     case_begins = np.full(shape, -1, dtype=np.int32)
-    is_single = np.zeros(shape, dtype=np.bool_)
+    is_brief = np.zeros(shape, dtype=np.bool_)
     centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
     none, nothing = np.zeros((0, 0)), np.zeros(len(sessions.number))
 
@@ -182,12 +183,14 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         prepared = _prepare(losses, sessions, tests, shift, updated, fleet=fleet)
         places = np.searchsorted(numbers, part.cases).tolist()
         for place, row, case in zip(places, prepared.losses.cases, of_cases, strict=True):
-            is_present, variances[place], is_single[place] = _present(row, prepared, sessions, 2.0 * len(numbers))
+            is_present, variances[place], sizes = _present(row, prepared, sessions, 2.0 * len(numbers))
             case_levels[place] = mean_of_hosts(row, is_present, sessions.host, sessions.hosts)
             present = np.flatnonzero(is_present)[::-1]
             case_begins[place] = -1
             case_begins[place, sessions.host[present]] = present
             counts[place, sessions.host[case.session]] = case.count
+            # Of many metrics, a few are disturbed twice by chance.
+            is_brief[place] = (sizes == 1) | ((sizes <= BAD_SESSIONS) & ~(counts[place] > 1))
             noise[place] = case.noise
             if len(case.loss):
                 centres[place] = case.loss[0] - row[case.session[0]] - prepared.shared[case.session[0]]
@@ -215,7 +218,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     case_levels -= usual[:, None]
     result = Fleet(
         *(table, sessions, judged, numbers, case_levels, centres + usual, noise, counts),
-        *(case_begins, variances, is_single),
+        *(case_begins, variances, is_brief),
         np.zeros(case_levels.shape, dtype=np.uint8),
         np.full(len(numbers), np.inf),
     )
@@ -287,10 +290,11 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
 
 def _present(
     row: NDArray[np.float32], prepared: Prepared, sessions: Sessions, tests: float
-) -> tuple[Bools, Floats, Bools]:
+) -> tuple[Bools, Floats, Ints]:
     """Return the sessions since the last change of a case beyond its part, and the variance of their mean.
 
-    Third, the hosts that are bad in their newest session only; these have no other session.
+    Third, their number for each host (:data:`STABLE_SESSIONS` without a change). Of hosts that are bad in their
+    newest session only, it is the only one.
     """
     places = np.arange(len(row))
     beyond = np.where(prepared.counted, row - prepared.losses.loss, np.nan)
@@ -300,7 +304,8 @@ def _present(
     is_single: Bools = np.nan_to_num(timeline.last - timeline.level) > limit
     since = np.where(is_single, _newest(places, np.isfinite(beyond), sessions, 0), since)
     is_present: Bools = prepared.counted & (places >= since[sessions.host])
-    return is_present, np.where(is_single, timeline.noise**2, timeline.variance), is_single
+    sizes = np.where(is_single, 1, np.where(timeline.before >= 0, timeline.size, STABLE_SESSIONS))
+    return is_present, np.where(is_single, timeline.noise**2, timeline.variance), sizes
 
 
 def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
@@ -531,7 +536,7 @@ def _judge_alone(fleet: Fleet) -> None:
             is_changed &= np.count_nonzero(is_changed) >= max(UPDATED_HOSTS, UPDATED_SHARE * len(measured))
             hosts = np.flatnonzero(losses > fail)
             is_bad = fleet.are_bad(place, hosts, fail[hosts] / 2, begins[hosts]) & ~is_changed[hosts]
-            words = np.where(fleet.is_single[place, hosts], SUSPECT, FAIL)
+            words = np.where(fleet.is_brief[place, hosts], SUSPECT, FAIL)
             fleet.alone[place, hosts] = np.where(is_bad, words, UNDECIDED)
 
 

@@ -187,8 +187,9 @@ def compared_with_itself(  # noqa: PLR0917
     noise = timeline.noise[places]
     deviation = noise * np.sqrt(1 / timeline.size[places] + 1 / timeline.best_size[places])
     deviation = np.hypot(deviation, wide[places])
-    least = max(LEAST_LOSS, step)
-    fail, unusual, sight = limits(deviation, timeline.freedom[places], tests, least)
+    # The change may be at any session, and the clearest one was chosen.
+    tests *= float(np.max(timeline.size[places] + timeline.best_size[places]))
+    fail, unusual, sight = limits(deviation, timeline.freedom[places], tests, max(LEAST_LOSS, step))
     fail, sight = (np.maximum(bounds, LEAST_OWN_LOSS) for bounds in (fail, sight))
     lossy = places[own - common[places] > unusual] if fleet else places[:0]
     # When the best period of a host began and ended, and its newest one began, in half intervals: hosts that were
