@@ -22,9 +22,10 @@ def run_begins(values: NDArray[Any]) -> NDArray[np.intp]:
 
 def quantiles(rows: NDArray[Any], quantile: float) -> NDArray[Any]:
     """Return a quantile of each row, linear between two values; sorting short rows beats numpy.quantile."""
-    ordered = np.sort(rows, axis=-1)
-    place = quantile * (rows.shape[-1] - 1)
-    low, high = ordered[..., int(place)], ordered[..., min(int(place) + 1, rows.shape[-1] - 1)]
+    size = rows.shape[-1]
+    ordered = _sorted(np.array(rows.T, order="C")) if rows.ndim > 1 else np.sort(rows)
+    place = quantile * (size - 1)
+    low, high = ordered[int(place)], ordered[min(int(place) + 1, size - 1)]
     result: NDArray[Any] = low * (1 - place % 1) + high * (place % 1)
     return result
 
@@ -84,17 +85,24 @@ def group_sums(values: NDArray[Any], begins: Ints) -> Ints:
 _FEW_ROWS = 16
 
 
+def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
+    """Sort each column in place, and return the rows."""
+    if len(rows) > _FEW_ROWS:
+        rows.sort(axis=0)
+        return rows
+    smaller = np.empty_like(rows[0]) if len(rows) else rows
+    for low, high in _network(len(rows)):
+        np.minimum(rows[low], rows[high], out=smaller)
+        np.maximum(rows[low], rows[high], out=rows[high])
+        rows[low] = smaller
+    return rows
+
+
 def middles(rows: NDArray[Any]) -> NDArray[Any]:
     """Return the median of each column without NaN."""
     is_finite = np.isfinite(rows)
     last = np.maximum(np.count_nonzero(is_finite, axis=0) - 1, 0)
-    ordered = np.where(is_finite, rows, np.inf)
-    if len(rows) > _FEW_ROWS:
-        ordered.sort(axis=0)
-    for low, high in _network(len(rows)) if len(rows) <= _FEW_ROWS else ():
-        smaller = np.minimum(ordered[low], ordered[high])
-        np.maximum(ordered[low], ordered[high], out=ordered[high])
-        ordered[low] = smaller
+    ordered = _sorted(np.where(is_finite, rows, np.inf))
     low, high = (ordered[place, np.arange(rows.shape[1])] for place in (last // 2, (last + 1) // 2))
     return np.where(is_finite.any(axis=0), (low + high) / 2, np.nan).astype(rows.dtype)
 
