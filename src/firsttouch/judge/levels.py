@@ -11,7 +11,9 @@ A loss is a logarithm, above 0 if a value is worse than usual. The steps, each a
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -93,18 +95,19 @@ def _trimmed_deviation(sizes: Floats) -> float:
 
 
 class SeriesLosses(Struct, frozen=True):
-    """The losses of a series in each session (NaN: not measured).
+    """The mean losses of the cases of a series in each session (NaN: not measured).
 
-    *cases* has a row per case, *loss* is their mean, *variance* its variance by the noise of repetitions,
-    *repetitions* the mean number of repetitions. *spread* is the standard deviation between the cases of a host
-    beyond their common loss, *step* the resolution of rounded values.
+    *centres* has the level of the median host for each case. *repetitions* is the mean number of repetitions in
+    the newest session of each host, and *is_disturbed* whether one of these was. *noise* is the usual deviation of
+    a session by its repetitions, *spread* the one between the cases of a host beyond their common loss, and *step*
+    the resolution of rounded values.
     """
 
-    cases: NDArray[np.float32]
     loss: Floats
-    variance: NDArray[np.float32]
-    repetitions: NDArray[np.float32]
+    centres: Sequence[float]
+    repetitions: Floats
     is_disturbed: Bools
+    noise: float
     spread: float
     step: float
 
@@ -113,33 +116,61 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLoss
     """Return the losses of a series from the losses of its *cases*."""
     size = len(sessions.number)
     rows = np.full((len(cases), size), np.nan, dtype=np.float32)
-    counts, noise = np.zeros(size), np.zeros(size)
-    repetitions = np.zeros(size)
+    counts, noise, repetitions = (np.zeros(size) for _ in range(3))
     disturbed = np.zeros(size, dtype=np.bool_)
+    centres = []
     for row, case in zip(rows, cases, strict=True):
-        if not len(case.loss):
-            continue
         of_host = np.full(sessions.hosts, np.nan)
         of_host[sessions.host[case.session]] = case.loss  # its newest session
+        centres.append(float(middles(of_host[:, None])[0]))
         at = case.session if len(case.session) < size else slice(None)
-        row[at] = case.loss - float(middles(of_host[:, None])[0])
+        row[at] = case.loss - centres[-1]
         counts[at] += 1
         repetitions[at] += case.count
         variance = (PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))) ** 2
         noise[at] += variance / case.count
         disturbed[at] |= case.is_disturbed
-    spread = 0.0
-    if len(cases) > 1:
-        with np.errstate(all="ignore"):
+    spread, is_measured = 0.0, counts > 0
+    with np.errstate(all="ignore"):
+        if len(cases) > 1:
             spread = max(spread_within(rows, counts), LEAST_NOISE)
             loss = mean_near(rows, counts, spread)
-    else:
-        loss = rows[0].astype(np.float64)
-    with np.errstate(all="ignore"):
+        else:
+            loss = rows[0].astype(np.float64)
+        usual = math.sqrt(float(np.median((noise / counts**2)[is_measured]))) if is_measured.any() else 0.0
         return SeriesLosses(
-            *(rows, loss, (noise / counts**2).astype(np.float32), (repetitions / counts).astype(np.float32)),
-            *(disturbed, spread, max(c.step for c in cases)),
+            loss,
+            centres,
+            newest_of(repetitions / counts, is_measured, sessions, math.nan),
+            newest_of(disturbed, is_measured, sessions, 0),
+            usual,
+            spread,
+            max(c.step for c in cases),
         )
+
+
+def together(members: Sequence[SeriesLosses]) -> SeriesLosses:
+    """Return the losses of several parts as one series: each part weighs the same."""
+    rows = np.array([m.loss for m in members], dtype=np.float32)
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+        counts = np.count_nonzero(np.isfinite(rows), axis=0)
+        spread = max(spread_within(rows, counts), max(m.spread for m in members) / 2)
+        return SeriesLosses(
+            mean_near(rows, counts, spread),
+            (),
+            np.nanmean([m.repetitions for m in members], axis=0),
+            np.logical_or.reduce([m.is_disturbed for m in members]),
+            math.sqrt(float(np.mean([m.noise**2 for m in members])) / len(members)),
+            spread,
+            max(m.step for m in members),
+        )
+
+
+def newest_of(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise: float) -> NDArray[Any]:
+    """Return the value of the newest *measured* session of each host, *otherwise* for a host without any."""
+    newest = np.full(sessions.hosts, otherwise, dtype=values.dtype)
+    newest[sessions.host[measured]] = values[measured]
+    return newest
 
 
 def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> Floats:

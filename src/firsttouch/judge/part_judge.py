@@ -7,9 +7,8 @@ import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -32,7 +31,7 @@ from firsttouch.judge.constants import (
     UPDATED_SHARE,
 )
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
-from firsttouch.judge.levels import SeriesLosses, Stretches
+from firsttouch.judge.levels import CaseLosses, SeriesLosses, Stretches
 from firsttouch.judge.questions import Answer, TwoGroups
 from firsttouch.judge.updates import Event, Update
 from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts, middles, of_hosts
@@ -45,14 +44,10 @@ SIBLINGS, OWN = range(2)
 
 
 class Prepared(Struct, frozen=True):
-    """The levels of a series of parts, before hosts are compared.
-
-    *least* is the least noise that a session has, as its repetitions tell.
-    """
+    """The levels of a series of parts, before hosts are compared."""
 
     losses: SeriesLosses
     timeline: Stretches
-    least: float
     #: The sessions that are used.
     counted: Bools
     #: By host: its newest session, whether it is bad in this one only (it is not counted then), and whether it is
@@ -65,13 +60,13 @@ class Prepared(Struct, frozen=True):
     updates: Sequence[Update]
     #: How much more all hosts lost at the time of each session than now, and the same with each host's updates.
     trend: Floats
-    shared: Floats
+    shared: NDArray[np.float32]
 
     @property
     def prior(self) -> float:
         """The deviation that is expected between good hosts."""
         spread = self.losses.spread
-        return max(math.sqrt((PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else PRIOR_SPREAD, self.least)
+        return max(math.sqrt((PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else PRIOR_SPREAD, self.losses.noise)
 
 
 class Judged(Struct, frozen=True, dict=True):
@@ -173,42 +168,42 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     case_begins = np.full(shape, -1, dtype=np.int32)
     is_brief = np.zeros(shape, dtype=np.bool_)
     centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
-    none, nothing = np.zeros((0, 0)), np.zeros(len(sessions.number))
-
-    def prepared_series(part: Series, events: Sequence[Event]) -> Prepared:
-        of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
-        shift = sum((event.shift(part, sessions) for event in events), start=nothing)
-        updated = [event.update(part, sessions) for event in events]
-        losses = levels.series_losses(of_cases, sessions)
-        prepared = _prepare(losses, sessions, tests, shift, updated, fleet=fleet)
-        places = np.searchsorted(numbers, part.cases).tolist()
-        for place, row, case in zip(places, prepared.losses.cases, of_cases, strict=True):
+    nothing = np.broadcast_to(0.0, len(sessions.number))
+    single = [part for part in all_series if not part.is_together]
+    losses = {part: levels.series_losses([*_case_losses(table, sessions, part)], sessions) for part in single}
+    events: list[Event] = []
+    if fleet:
+        events = updates.events(
+            {part: of.loss - _trend(of.loss, sessions) for part, of in losses.items()}, sessions
+        )
+    prepared_of: dict[Series, Prepared] = {}
+    for part in single:
+        of_part = [event for event in events if part in event.changes]
+        shift = sum((event.shift(part, sessions) for event in of_part), start=nothing)
+        updated = [event.update(part, sessions) for event in of_part]
+        prepared = prepared_of[part] = _prepare(losses.pop(part), sessions, tests, shift, updated, fleet=fleet)
+        # The rows of all cases are large, so they are made again.
+        of_cases = zip(part.cases, prepared.losses.centres, _case_losses(table, sessions, part), strict=True)
+        for number, centre, case in of_cases:
+            place = int(np.searchsorted(numbers, number))
+            row = np.full(len(sessions.number), np.nan, dtype=np.float32)
+            row[case.session] = case.loss - centre - prepared.shared[case.session]
             is_present, variances[place], sizes = _present(row, prepared, sessions, 2.0 * len(numbers))
             case_levels[place] = mean_of_hosts(row, is_present, sessions.host, sessions.hosts)
             present = np.flatnonzero(is_present)[::-1]
-            case_begins[place] = -1
             case_begins[place, sessions.host[present]] = present
             counts[place, sessions.host[case.session]] = case.count
             # Of many metrics, a few are disturbed twice by chance.
             is_brief[place] = (sizes == 1) | ((sizes <= BAD_SESSIONS) & ~(counts[place] > 1))
-            noise[place] = case.noise
-            if len(case.loss):
-                centres[place] = case.loss[0] - row[case.session[0]] - prepared.shared[case.session[0]]
-        # The rows of many cases are large, and were used.
-        return replace(prepared, losses=replace(prepared.losses, cases=none), counted=none)
-
-    prepared_of = {part: prepared_series(part, ()) for part in all_series if not part.is_together}
-    events = updates.events({part: p.losses.loss for part, p in prepared_of.items()}, sessions) if fleet else []
-    for part in dict.fromkeys(part for event in events for part in event.changes):
-        prepared_of[part] = prepared_series(part, [event for event in events if part in event.changes])
+            noise[place], centres[place] = case.noise, centre
     replaced = _replaced([*prepared_of.values()])
     divisions = [two for p in prepared_of.values() if fleet and (two := _generations_of(p)) is not None]
     generation = questions.generations(divisions)
     for part in (s for s in all_series if s.is_together):
         members = [s for s in prepared_of if (s.part.name, s.kind) == (part.part.name, part.kind)]
-        losses = _together([prepared_of[s].losses for s in members])
+        of_all = levels.together([prepared_of[s].losses for s in members])
         updated = [event.mean_update(members, sessions) for event in events if event.changes.keys() & {*members}]
-        together = _prepare(losses, sessions, tests, nothing, updated, fleet=fleet)
+        together = _prepare(of_all, sessions, tests, nothing, updated, fleet=fleet)
         trend = together.trend + np.mean([prepared_of[s].trend for s in members], axis=0)
         prepared_of[part] = replace(together, trend=trend)
     judged = [
@@ -230,22 +225,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     return result
 
 
-def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
-    """Return the losses of several parts as one series: each part weighs the same."""
-    rows = np.array([m.loss for m in members], dtype=np.float32)
-    with np.errstate(all="ignore"):
-        counts = np.count_nonzero(np.isfinite(rows), axis=0)
-        counts_or_nan = np.where(counts > 0, counts, np.nan)
-        spread = max(levels.spread_within(rows, counts), max(m.spread for m in members) / 2)
-        return SeriesLosses(
-            rows,
-            levels.mean_near(rows, counts, spread),
-            np.nansum([m.variance for m in members], axis=0) / counts_or_nan**2,
-            np.nansum([m.repetitions for m in members], axis=0) / counts_or_nan,
-            np.logical_or.reduce([m.is_disturbed for m in members]),
-            spread,
-            max(m.step for m in members),
-        )
+def _case_losses(table: SamplesTable, sessions: Sessions, part: Series) -> Iterator[CaseLosses]:
+    return (levels.case_losses(table, sessions, number) for number in part.cases)
 
 
 def _prepare(
@@ -258,19 +239,18 @@ def _prepare(
     fleet: bool,
 ) -> Prepared:
     """Return the levels of a series without its trend and the *shift* by the updates that its hosts have."""
-    least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
     trend = _trend(losses.loss - shift, sessions) if fleet else np.broadcast_to(0.0, len(losses.loss))
-    shared = shift + trend
+    shared = (shift + trend).astype(np.float32)
     if shared.any():
-        losses = replace(losses, loss=losses.loss - shared, cases=losses.cases - shared.astype(np.float32))
-    timeline = levels.stretches(losses.loss, sessions, least)
+        losses = replace(losses, loss=losses.loss - shared)
+    timeline = levels.stretches(losses.loss, sessions, losses.noise)
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
-    newest = _newest(np.arange(len(losses.loss)), counted, sessions, -1)
+    newest = levels.newest_of(np.arange(len(losses.loss)), counted, sessions, -1)
     changes = updates.last_changes(timeline, losses.loss, sessions)
     awaiting, sudden = _awaiting(timeline, losses.loss, sessions, newest, tests, updated)
     counted[newest[awaiting]] = False
-    return Prepared(*(losses, timeline, least, counted, newest, awaiting, sudden, changes, updated, trend, shared))
+    return Prepared(*(losses, timeline, counted, newest, awaiting, sudden, changes, updated, trend, shared))
 
 
 def _trend(loss: Floats, sessions: Sessions) -> Floats:
@@ -302,7 +282,7 @@ def _present(
     since = np.where(timeline.before >= 0, timeline.begin, 0)  # a case that was measured later has not changed
     limit = questions.limits(timeline.noise * math.sqrt(2), timeline.freedom, tests, DOUBTFUL_LOSS)[0]
     is_single: Bools = np.nan_to_num(timeline.last - timeline.level) > limit
-    since = np.where(is_single, _newest(places, np.isfinite(beyond), sessions, 0), since)
+    since = np.where(is_single, levels.newest_of(places, np.isfinite(beyond), sessions, 0), since)
     is_present: Bools = prepared.counted & (places >= since[sessions.host])
     sizes = np.where(is_single, 1, np.where(timeline.before >= 0, timeline.size, STABLE_SESSIONS))
     return is_present, np.where(is_single, timeline.noise**2, timeline.variance), sizes
@@ -369,8 +349,7 @@ def _judge(  # noqa: PLR0917
         words[more], question[more] = word[more], number
     if divided is not None and divided.is_minority:
         words[divided.worse & (words == PASS)] = UNDECIDED
-    is_disturbed = _newest(losses.is_disturbed, np.isfinite(losses.loss), sessions, 0)
-    repetitions = _newest(losses.repetitions, np.isfinite(losses.repetitions), sessions, math.nan)
+    is_disturbed, repetitions = losses.is_disturbed, losses.repetitions
     awaiting = prepared.awaiting & (words < SUSPECT)
     question[awaiting] = OWN
     words[awaiting] = np.where((np.isfinite(prepared.sudden) & (repetitions > 1))[awaiting], FAIL, SUSPECT)
@@ -395,13 +374,6 @@ def _judge(  # noqa: PLR0917
         groups=divided,
         deviation=deviation,
     )
-
-
-def _newest(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwise: float) -> NDArray[Any]:
-    """Return the value of the newest *measured* session of each host, *otherwise* for a host without any."""
-    newest = np.full(sessions.hosts, otherwise, dtype=values.dtype)
-    newest[sessions.host[measured]] = values[measured]
-    return newest
 
 
 def _awaiting(  # noqa: PLR0917
