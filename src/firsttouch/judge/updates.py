@@ -38,6 +38,10 @@ from firsttouch.statistics import FloatOrFloats, as_logarithm
 _MOST_UPDATES, _ROUNDS = 8, 3
 #: A class of parts has an update if its size is this number of standard errors from zero.
 _CLEAR = 4.0
+#: The sessions on each side of an update that show its size.
+_NEAR = 2 * STABLE_SESSIONS
+#: The share of hosts that have a change of their own near an update, and the deviation of its size (in updates).
+_OWN_SHARE, _OWN_CHANGE = 0.01, 3.0
 
 
 class Update(Struct, frozen=True):
@@ -174,6 +178,15 @@ class Event(Struct, frozen=True):
     after: int
     before: int
 
+    @classmethod
+    def dated(cls, since: Ints, changes: Mapping[Series, tuple[float, float]], sessions: Sessions) -> Event:
+        """Return an event with the time in which nine tenths of its hosts got it."""
+        weeks, first, _ = sessions.weeks
+        of_hosts_with_it = since[since < len(weeks)]
+        begin = int(np.quantile(of_hosts_with_it, 0.05, method="lower"))
+        end = int(np.quantile(of_hosts_with_it, 0.95, method="higher"))
+        return cls(since, changes, int(sessions.time[first[begin - 1]]), int(sessions.time[first[end]]))
+
     def shift(self, series: Series, sessions: Sessions) -> Floats:
         """Return how much more a series lost by the update in each session than most hosts lose by it now."""
         weeks, _, week = sessions.weeks
@@ -254,7 +267,7 @@ class _Search(Struct, frozen=True):
                     break
                 of_event = self._size({s: (change, self.noises[s]) for s, (change, _) in changes.items()})
             if changes:
-                return Event(since, changes, update.after, update.before)
+                return Event.dated(since, changes, self.sessions)
         return None
 
     def _size(self, of_series: Mapping[Series, tuple[float, float]]) -> Floats:
@@ -274,8 +287,8 @@ class _Search(Struct, frozen=True):
         """Return the size of an update and its deviation between hosts, in each series of classes that have it."""
         weeks, _, week = self.sessions.weeks
         host, hosts = self.sessions.host, self.sessions.hosts
-        distance, near = week - since[host], 2 * STABLE_SESSIONS
-        has_it = self.sessions.current & (since < len(weeks))[host] & (np.abs(distance + 0.5) < near)
+        distance = week - since[host]
+        has_it = self.sessions.current & (since < len(weeks))[host] & (np.abs(distance + 0.5) < _NEAR)
         sides = has_it & (distance < 0), has_it & (distance >= 0)
         changes: dict[Series, tuple[float, float]] = {}
         for members in self.classes:
@@ -304,45 +317,60 @@ def _since(size: Floats, update: Update, sessions: Sessions) -> Ints:
     """Return the first week of each host with an update, by its *size* in each session: 1, or 0 without it.
 
     The share of the hosts that each week updates is estimated together with the probability that it updated each
-    host (A. P. Dempster et al., Maximum likelihood from incomplete data via the EM algorithm, 1977).
+    host (A. P. Dempster et al., Maximum likelihood from incomplete data via the EM algorithm, 1977). A host may
+    have a change of its own instead: this is taken off, and the host is looked at again.
     """
     weeks, _, week = sessions.weeks
-    noise = levels.session_noise(size, sessions)[0]
+    noise, hosts = levels.session_noise(size, sessions)[0], np.arange(sessions.hosts)
     is_measured = np.isfinite(size) & sessions.current
-    at = sessions.host[is_measured] * (len(weeks) + 1) + week[is_measured] + 1
-    cells = sessions.hosts * (len(weeks) + 1)
-    columns = [np.bincount(at, values, cells) for values in (size[is_measured], None)]
-    grid = np.reshape(columns, (2, sessions.hosts, -1)).cumsum(axis=2)
+    at = sessions.host[is_measured] * len(weeks) + week[is_measured]
+    columns = [np.bincount(at, of, len(hosts) * len(weeks)) for of in (size[is_measured], None)]
+    sums, counts = np.reshape(columns, (2, len(hosts), -1))
     begin, end = np.rint(np.array([update.after, update.before]) / sessions.interval)
-    window = np.arange(*np.searchsorted(weeks, [begin, end + 2]))
-    window = window[(window > 0) & (window < len(weeks))]
-    (sum_before, before), (sum_after, after) = grid[:, :, window], grid[:, :, -1:] - grid[:, :, window]
-    with np.errstate(all="ignore"):
-        change = sum_after / after - sum_before / before
-        variance = noise**2 * (1 / before + 1 / after)
-    is_known = np.isfinite(change)
-    change, variance = np.where(is_known, change, 0.0), np.where(is_known, variance, 1.0)
-    share = len(update.hosts) / sessions.hosts
-    shares, deviation = np.append(np.full(len(window), share / max(len(window), 1)), 1 - share), 0.25
-    none = np.zeros((sessions.hosts, 1))
-    known = np.hstack([is_known, none > 0])
-    for _ in range(20):
-        # The logarithms of the likelihood ratios of a step in each week, of a size near 1, and of none.
-        wide = variance + deviation**2
-        gains = (change**2 / variance - (change - 1) ** 2 / wide - np.log(wide / variance)) / 2
-        chances = np.hstack([np.where(is_known, gains, 0.0), none]) + np.log(
-            np.maximum(shares, 0.1 / sessions.hosts)
+    shares = np.where((weeks[1:] >= begin) & (weeks[1:] <= end + 1), len(update.hosts) / len(hosts), 0.0)
+    shares, deviation = np.append(shares / max(np.count_nonzero(shares), 1), 1 - shares.max(initial=0.0)), 0.25
+    for _ in range(2):
+        # The change of each host in each week from the second one on.
+        sum_before, before = (of.cumsum(axis=1)[:, :-1] for of in (sums, counts))
+        since = counts.sum(axis=1, keepdims=True) - before
+        is_known = (before > 0) & (since > 0)
+        before, since = np.maximum(before, 1), np.maximum(since, 1)
+        change = np.where(
+            is_known, (sums.sum(axis=1, keepdims=True) - sum_before) / since - sum_before / before, 0.0
         )
-        chances = np.exp(chances - chances.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
-        shares = chances[grid[1, :, -1] > 0].mean(axis=0)
-        likely = np.argmax(chances, axis=1)
-        with_it = np.flatnonzero((likely < len(window)) & np.take_along_axis(known, likely[:, None], axis=1)[:, 0])
-        if len(with_it):
-            from_1 = np.abs(change[with_it, likely[with_it]] - 1)
-            spread = (float(np.median(from_1)) / NORMAL_MEDIAN) ** 2
-            deviation = math.sqrt(max(spread - float(np.median(variance[with_it, likely[with_it]])), 1e-4))
-    return np.append(window, len(weeks))[np.where(chances[:, -1] < 0.5, np.argmax(chances[:, :-1], axis=1), -1)]
+        variance = noise**2 * (1 / before + 1 / since)
+        # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update in each week.
+        none, wide = _log_density(change, variance), variance + _OWN_CHANGE**2
+        its_own = np.where(
+            is_known, _log_density(change, wide) - none + math.log(_OWN_SHARE / len(weeks)), -np.inf
+        )
+        for _ in range(20):
+            exact, coarse = (_log_density(change - 1, of + deviation**2) for of in (variance, wide))
+            gains = np.where(is_known, np.logaddexp(exact, coarse + math.log(_OWN_SHARE)) - none, 0.0)
+            gains = np.hstack([gains, np.zeros((len(hosts), 1))]) + np.log(np.maximum(shares, 0.1 / len(hosts)))
+            gains = np.hstack([gains, its_own])
+            chances = np.exp(gains - gains.max(axis=1, keepdims=True))
+            chances /= chances.sum(axis=1, keepdims=True)
+            with_it, own = chances[:, : len(weeks) - 1], chances[:, len(weeks) :]
+            shares = np.append(with_it, 1 - with_it.sum(axis=1, keepdims=True), axis=1)[counts.any(axis=1)].mean(
+                axis=0
+            )
+            is_likely = (with_it > 0.5) & is_known
+            if is_likely.any():
+                spread = (float(np.median(np.abs(change[is_likely] - 1))) / NORMAL_MEDIAN) ** 2
+                deviation = math.sqrt(max(spread - float(np.median(variance[is_likely])), 1e-4))
+        with_own = np.flatnonzero(own.sum(axis=1) > 0.5)
+        place = np.argmax(own[with_own], axis=1)
+        is_later = np.arange(len(weeks)) > place[:, None]
+        sums[with_own] -= change[with_own, place][:, None] * counts[with_own] * is_later
+    likely = 1 + np.argmax(with_it, axis=1) if len(weeks) > 1 else hosts
+    return np.where(with_it.sum(axis=1) > 0.5, likely, len(weeks))
+
+
+def _log_density(values: Floats, variance: Floats) -> Floats:
+    """Return the logarithm of the density of normal values with a mean of 0, without a constant."""
+    density: Floats = -(values**2 / variance + np.log(variance)) / 2
+    return density
 
 
 def _is_clear(sizes: Floats, errors: Floats) -> bool:
