@@ -291,6 +291,28 @@ class TestBlind:
             assert any(re.match(r"undecided: only losses above \d\d % of ", line) for line in verdict.evidence)
             assert self.HELP in "\n".join(verdict.evidence)
 
+    def test_a_sight_that_the_system_states_is_named(self):
+        findings = judged(samples_table.of_records(Model(4).records(), "s"), replace(SYSTEM, sight=0.01))
+        assert "and a pass needs 1 %: " in findings.verdict("n0").line()
+
+    def test_the_run_time_of_a_program_needs_sight_too(self):
+        rng = random.Random(1)  # noqa: S311
+        times = [
+            Record(
+                "app",
+                "run_time",
+                "s",
+                "lower",
+                (rng.gauss(100, 25),),
+                host=f"n{host}",
+                system="s",
+                time=time_of(0, n),
+            )
+            for host in range(6)
+            for n in range(2)
+        ]
+        assert words(verdicts([*Model(6).records(), *times])) == {"undecided"}
+
     def test_a_part_that_sees_too_little_is_named_though_all_others_see_enough(self):
         records = Model().records()
         rng = random.Random(1)  # noqa: S311
@@ -425,6 +447,18 @@ class TestBusy:
 
     def test_good_values_of_a_busy_host_pass(self):
         assert words(verdicts([*Model().records(), self.busy()])) == {"pass"}
+
+    @pytest.mark.parametrize("hosts", [5, 8])
+    def test_busy_hosts_do_not_show_what_is_good(self, hosts):
+        busy = [self.busy(f"n{host}") for host in range(hosts)]
+        findings = findings_of([*Model(fault=memory(0.3, tuple(range(5)))).records(), *busy])
+        of_hosts = {host: findings.verdict(host).verdict for host in findings.hosts}
+        assert {of_hosts[f"n{host}"] for host in range(5)} == {"invalid"}
+        assert {of_hosts[f"n{host}"] for host in range(5, 8)} == {"undecided" if hosts == 5 else "invalid"}
+
+    def test_an_explanation_fails_no_part_of_a_busy_host(self):
+        findings = findings_of([*Model(fault=memory(0.3)).records(), self.busy()])
+        assert {part.word for part in explain(findings, 0)} == {"pass", "invalid"}
 
     def test_busy_pus_of_another_session_excuse_nothing(self):
         assert verdicts([*Model(fault=memory(0.3)).records(), self.busy(day=-1)])["n0"].verdict == "fail"

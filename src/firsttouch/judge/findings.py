@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import natural
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.constants import FEWEST_HOSTS, STABLE_SESSIONS, UPDATED_HOSTS
+from firsttouch.judge.constants import FEWEST_HOSTS, PASS_SIGHT, STABLE_SESSIONS, UPDATED_HOSTS
 from firsttouch.judge.verdict import ORDER, Divided, Finding, HostSummary, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, Drift, changed_settings, drift
@@ -328,7 +328,9 @@ class Findings(Struct, frozen=True, dict=True):
     def notes(self) -> list[str]:
         """Return the lines about the fleet: updates, losses and low parts that hosts share, and two groups."""
         shared = [self.common_loss.text] if self.common_loss else []
-        low = [{f"{e.part}, {e.kind}" for e in of if e.answer == "low"} for of in self.expected.values()]
+        low = [
+            dict.fromkeys(f"{e.part}, {e.kind}" for e in of if e.answer == "low") for of in self.expected.values()
+        ]
         (part, count), *_ = Counter(itertools.chain.from_iterable(low)).most_common(1) or [("", 0)]
         if count >= FEWEST_HOSTS and 2 * count > len(self.samples.hosts):
             hosts = f"{count} of {len(self.samples.hosts)} hosts"
@@ -375,6 +377,7 @@ class Findings(Struct, frozen=True, dict=True):
             (*self._changed_settings(host, parts), *causes(symptoms)) if slow else (),
             visible=self._visible(host),
             blind=self.blind.get(self.number.get(host, -1), {}),
+            sight=self.system.sight or PASS_SIGHT,
             summary=self.summary(host),
             replaced=f"{replaced.text}: older sessions do not count" if replaced else "",
             sessions=sessions,

@@ -42,7 +42,7 @@ from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
 from firsttouch.statistics import as_fraction, as_logarithm, beyond_limits, out_of_limits, student_quantile
-from firsttouch.systems.expectation import SUSPECTED, Expectation, HostParts, settled
+from firsttouch.systems.expectation import IDLE, SUSPECTED, Expectation, HostParts, settled
 from firsttouch.systems.references import Reference
 from firsttouch.units import day
 
@@ -108,8 +108,13 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
     hosts = len(findings.samples.hosts)
     asked = range(0, hosts, hosts // _SOME if hosts > MOST_EXPECTED else 1)
     expected = dict(zip(asked, _expected(findings, asked, is_fleet=is_fleet), strict=True))
+    low_parts = {(e.part, e.kind) for of in expected.values() for e in of if e.answer in SUSPECTED}
     for number, of in (expected if hosts <= MOST_EXPECTED else _low_in_most(findings.fleet, expected)).items():
         findings.expected[number] = tuple(of)
+        # A busy host that is as slow as low ones may be low, too.
+        for stated in (e for e in of if e.needs == IDLE and (e.part, e.kind) in low_parts):
+            doubtful = replace(PartFinding.from_expectation(stated), word="undecided", note=IDLE)
+            findings.parts.setdefault(number, []).append(doubtful)
         worded = findings.parts.get(number, [])
         bad = {(part.part, part.kind) for part in worded if part.word in {"suspect", "fail"}}
         low = (e for e in of if e.answer in SUSPECTED and (e.part, e.kind) not in bad)
@@ -170,6 +175,8 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 # A change is not a fail if another part, an update or a single repetition explains it.
                 word = min(word, int(judged.words[host]))
                 note = judged.explained.get(host, "") if loss > answer.unusual[host] else ""
+                if judged.is_disturbed[host] and word != PASS:
+                    word, note = INVALID, "disturbed: measure it again when the host is idle"
                 finding = _finding(findings, judged, host, question, loss, limit, word, note)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
@@ -261,10 +268,13 @@ class _Judging:
         excess: dict[int, tuple[Floats, Floats]] = {}
         for place, number in enumerate(fleet.cases.tolist()):
             judged = fleet.series_of[number]
-            self._count_now(number, judged, fleet.case_begins[place])
+            disturbed = self._count_now(number, judged, fleet.case_begins[place])
             self._case_by_fleet(number, place, judged)
             if beyond := self._case_by_reference(number):
                 excess[place] = beyond
+            elif self._is_fleet:  # good values of a busy host pass if idle hosts show what is good
+                is_compared = np.isfinite(judged.answers[SIBLINGS].loss[self._samples.host[disturbed]])
+                findings.words[disturbed[~is_compared]] = INVALID
             self._drop_invalid(number)
         for judged in fleet.series:
             self._together(judged, excess)
@@ -274,8 +284,11 @@ class _Judging:
         findings.divided.extend(_divided(fleet, self._samples))
         findings.updates.extend(change.text() for change in history.updates(findings))
 
-    def _count_now(self, number: int, judged: Judged, begins_of: Ints) -> None:
-        """Mark the repetitions to use: those since the last change, and only undisturbed ones if there are any."""
+    def _count_now(self, number: int, judged: Judged, begins_of: Ints) -> Ints:
+        """Mark the repetitions to use: those since the last change, and only undisturbed ones if there are any.
+
+        The groups whose newest session has only disturbed ones are returned.
+        """
         samples = self._samples
         groups = samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
@@ -284,14 +297,19 @@ class _Judging:
         since = np.maximum(begin - samples.host_sessions, 0).astype(ordinal.dtype)[samples.host[groups]]
         usable = samples.valid[rows] & (samples.value[rows] > 0)
         now = usable & (ordinal >= np.repeat(since, counts))
+        in_newest = usable & (ordinal == np.repeat(ordinal[begins + counts - 1], counts))
+        is_measured = np.logical_or.reduceat(in_newest, begins)
+        is_disturbed = np.zeros(len(counts), dtype=np.bool_)
         if samples.busy_pus is not None:
+            is_disturbed = is_measured & ~np.logical_or.reduceat(in_newest & ~samples.is_busy(rows), begins)
             calm = now & ~samples.is_busy(rows)
             has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
             now = np.where(np.repeat(has_calm, counts), calm, now)
         self._findings.counts_now[rows] = now
         # At least one repetition of the newest session must be used.
-        in_newest = usable & (ordinal == np.repeat(ordinal[begins + counts - 1], counts))
-        self._findings.words[groups][~np.logical_or.reduceat(in_newest, begins)] = INVALID
+        self._findings.words[groups][~is_measured] = INVALID
+        disturbed: Ints = groups.start + np.flatnonzero(is_disturbed)
+        return disturbed
 
     def _case_by_fleet(self, number: int, place: int, judged: Judged) -> None:
         """Judge a metric by its siblings: it shares its part's verdict if its loss is half of the part's."""
@@ -440,7 +458,6 @@ class _Judging:
     # Parts of hosts
 
     def _part_findings(self, judged: Judged) -> None:
-        kind = judged.series.kind
         for host in np.flatnonzero((judged.words > PASS) & ~judged.is_disturbed).tolist():
             loss, limit = judged.answer(host)
             number = int(judged.question[host])
@@ -460,7 +477,7 @@ class _Judging:
             self._add(judged, host, _COMPARED_WITH[number], loss, limit, word, note)
         for host, (loss, limit, note) in judged.intermittent.items():
             self._add(judged, host, "its other sessions", loss, limit, SUSPECT, note)
-        if kind == "time" or judged.series.part.name == "locks" or judged.series.is_together:
+        if judged.series.is_together:
             return
         by_system = [self._findings.references[number][0] is not None for number in judged.series.cases]
         if all(by_system) or (not self._is_fleet and any(by_system)):

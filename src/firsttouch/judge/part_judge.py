@@ -334,7 +334,7 @@ def _judge(  # noqa: PLR0917
     if fleet:
         prior = prepared.prior, PRIOR_FREEDOM + (1 if losses.spread else 0)
         siblings, spread, divided = questions.compared_with_siblings(
-            timeline.level, timeline.variance, prior, tests, losses.step, generation
+            *(timeline.level, timeline.variance, losses.is_disturbed, prior, tests, losses.step, generation)
         )
         deviation = spread.deviation if spread else prior[0]
     words = np.full(hosts, PASS, dtype=np.uint8)

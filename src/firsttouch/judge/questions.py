@@ -247,6 +247,7 @@ def generations(divided: Sequence[TwoGroups]) -> Bools | None:
 def compared_with_siblings(  # noqa: PLR0917
     levels: Floats,
     variances: Floats,
+    is_disturbed: Bools,
     prior: tuple[float, float],
     tests: float,
     step: float,
@@ -256,10 +257,11 @@ def compared_with_siblings(  # noqa: PLR0917
 
     *levels* are the hosts' (NaN: not measured), *variances* their variances by noise, *prior* the expected
     deviation between good hosts with its degrees of freedom. *generation* marks the hosts of one of two
-    generations; where these differ, hosts are compared within their generation.
+    generations; where these differ, hosts are compared within their generation. Only hosts that are not
+    *is_disturbed* show what is usual.
     """
     answer = Answer.none(len(levels))
-    measured = np.flatnonzero(np.isfinite(levels))
+    measured = np.flatnonzero(np.isfinite(levels) & ~is_disturbed)
     if len(measured) < FEWEST_HOSTS:
         return answer, None, None
     values = levels[measured]
@@ -286,6 +288,10 @@ def compared_with_siblings(  # noqa: PLR0917
         answer.loss[members] = levels[members] - spread.centre
         answer.limit[members], answer.unusual[members], answer.sight[members] = fail, unusual, sight
         first = first or spread
+    if first and is_disturbed.any():
+        answer.loss[is_disturbed] = levels[is_disturbed] - first.centre
+        for bounds in (answer.limit, answer.unusual, answer.sight):
+            bounds[is_disturbed] = np.median(bounds[np.isfinite(bounds)])
     worse = np.zeros(len(levels), dtype=np.bool_)
     if divided is not None:
         worse[measured] = divided.worse

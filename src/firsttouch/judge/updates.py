@@ -339,7 +339,7 @@ def _since(size: Floats, update: Update, sessions: Sessions) -> Ints:
             is_known, (sums.sum(axis=1, keepdims=True) - sum_before) / since - sum_before / before, 0.0
         )
         variance = noise**2 * (1 / before + 1 / since)
-        # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update in each week.
+        # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update.
         none, wide = _log_density(change, variance), variance + _OWN_CHANGE**2
         its_own = np.where(
             is_known, _log_density(change, wide) - none + math.log(_OWN_SHARE / len(weeks)), -np.inf

@@ -215,8 +215,10 @@ class HostVerdict(Struct, frozen=True, dict=True):
     causes: tuple[str, ...] = ()
     #: The smallest losses (fractions) that are seen: of the median part, and of the worst.
     visible: tuple[float, float] | None = None
-    #: The parts of which too small losses would not be seen, with the smallest loss that would be.
+    #: The parts of which too small losses would not be seen, with the smallest loss that would be, and the loss that
+    #: a pass needs to see.
     blind: Mapping[str, float] = {}
+    sight: float = PASS_SIGHT
     #: The same in numbers, for exports.
     summary: HostSummary | None = None
     #: The number of sessions with the present parts (None: unknown), and a line if some were replaced lately.
@@ -261,7 +263,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
             names = [text.removesuffix(reason).removesuffix(": ") for text in texts]
             lines.append(f"missing: {first_of(names, 1)}: {reason}" if all(names) else f"missing: {reason}")
         if self._is_blind:
-            lines.append(f"undecided: {blind_text(self.blind)}")
+            lines.append(f"undecided: {blind_text(self.blind, self.sight)}")
         # For a host that was not measured only the reason is shown.
         elif not self.is_judged and (self.unjudged or not self.missing):
             stated = deciding(self.expected)
@@ -345,8 +347,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
         }
 
 
-def blind_text(blind: Mapping[str, float]) -> str:
-    """Return which losses of the *blind* parts would not be seen, and the remedy."""
+def blind_text(blind: Mapping[str, float], sight: float) -> str:
+    """Return which losses of the *blind* parts are not seen, the *sight* that a pass needs, and the remedy."""
     losses = [(loss, "{} ({})".format(*part.rsplit(", ", 1))) for part, loss in blind.items()]
     unseen = [part for loss, part in losses if loss >= 1]
     seen = sorted(((loss, part) for loss, part in losses if loss < 1), reverse=True)
@@ -354,7 +356,7 @@ def blind_text(blind: Mapping[str, float]) -> str:
     for loss, _ in seen[:1]:
         texts.append(f"only losses above {100 * loss:.0f} % of {first_of([part for _, part in seen], _NAMED)}")
     help_ = "a reference, more hosts or more sessions would help"
-    return f"{' and '.join(texts)} would be seen, and a pass needs {100 * PASS_SIGHT:.0f} %: {help_}"
+    return f"{' and '.join(texts)} would be seen, and a pass needs {100 * sight:.0f} %: {help_}"
 
 
 def _distance(value: float, repetitions: int, reference: Reference, whose: str) -> str:

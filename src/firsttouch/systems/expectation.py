@@ -55,7 +55,7 @@ _NO_MODEL = "no file of systems/processors describes the processor"
 _NO_CHANNELS = "give it references, as no rate follows from the channels of {}"
 _AGAINST = "compare it with its earlier records: firsttouch check --against"
 _NO_SIZES = "measure the configuration of the host, too"
-_IDLE = "measure it again when the host is idle"
+IDLE = "measure it again when the host is idle"
 _CHECK_THEORY = "measure it again, and compare the modules that the firmware states with what is built in"
 _IMPOSSIBLE = "faster than its modules can be: a cache before them, a wrong measurement or theory"
 #: The excess of a bandwidth over its theory that is allowed, as both are rounded.
@@ -207,7 +207,7 @@ def settled(stated: Iterable[Stated]) -> Iterator[Expectation]:
     for expected, measured in stated:
         is_disturbed = bool(measured) and not any(m.is_calm for m in measured)
         if is_disturbed and expected.answer != "impossible":
-            yield replace(expected, answer="unknown", needs=_IDLE, theory=math.nan)
+            yield replace(expected, answer="unknown", needs=IDLE, theory=math.nan)
         else:
             yield expected
 
@@ -425,4 +425,4 @@ class HostParts:
         if stated.answer != "low" or not self._is_slice:
             return stated
         why = f"{stated.basis}: the caches are not this guest's own" if m.is_calm else stated.basis
-        return replace(stated, basis=why, answer="unknown", needs="" if m.is_calm else _IDLE)
+        return replace(stated, basis=why, answer="unknown", needs="" if m.is_calm else IDLE)
