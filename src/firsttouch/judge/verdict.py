@@ -215,8 +215,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     causes: tuple[str, ...] = ()
     #: The smallest losses (fractions) that are seen: of the median part, and of the worst.
     visible: tuple[float, float] | None = None
-    #: The parts of which too small losses would not be seen, with the smallest loss that would be, and the loss that
-    #: a pass needs to see.
+    #: The parts of which too small losses would not be seen, with the smallest loss that would be; and the loss
+    #: that a pass needs to see.
     blind: Mapping[str, float] = {}
     sight: float = PASS_SIGHT
     #: The same in numbers, for exports.
