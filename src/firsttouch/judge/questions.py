@@ -179,7 +179,6 @@ def compared_with_itself(  # noqa: PLR0917
         return answer
     common, wide = np.zeros(len(timeline.size)), np.zeros(len(timeline.size))
     for update in updated:
-        common[update.hosts] = max(update.change, 0.0)
         # Among few hosts, the largest change stands out more than among many.
         freedom = max(len(update.hosts) - 1, 1)
         wide[update.hosts] = update.deviation * (1 + 2 / freedom)
