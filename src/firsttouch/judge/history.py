@@ -14,7 +14,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -27,14 +27,11 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.part_judge import Judged
 from firsttouch.judge.updates import waves
 from firsttouch.records.drift import changed_settings
-from firsttouch.records.groups import Ints, group_medians, mean_of_hosts
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians, mean_of_hosts
 from firsttouch.records.parts import Series
 from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import chance_of_change
 from firsttouch.units import day, iso, percent, text_range
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: The fewest sessions on each side of a change.
 FEWEST_SESSIONS = 3
@@ -105,11 +102,15 @@ def changes(findings: Findings) -> list[Change]:
     for judged in findings.fleet.series:
         if all(findings.samples.cases[number].better == "neither" for number in judged.series.cases):
             continue
-        for steps in _together_or_sure(_steps(judged, sessions), sessions, tests):
-            column = {name: steps[name].to_numpy() for name in steps.columns}
-            times = sessions.time[column["last"]].min(), sessions.time[column["first"]].max()
-            size, of = float(np.median(column["size"])), int(column["of"][0])
-            listed.append(_change(findings, judged.series, np.unique(column["host"]), of, size, *times))
+        of = int(np.count_nonzero(np.isfinite(judged.level)))
+        steps = _steps(judged, sessions, tests)
+        groups = [*waves(sessions.time[steps.first], steps.size, sessions.interval)]
+        groups = [wave for wave in groups if len(wave) >= UPDATED_SHARE * of]
+        alone = np.setdiff1d(np.flatnonzero(steps.is_sure), np.concatenate([np.zeros(0, dtype=np.int64), *groups]))
+        for group in (*groups, *alone[:, None]):
+            times = sessions.time[steps.last[group]].min(), sessions.time[steps.first[group]].max()
+            size = float(np.median(steps.size[group]))
+            listed.append(_change(findings, judged.series, np.unique(steps.host[group]), of, size, *times))
         listed += _shared(findings, judged)
     return _merged(findings, listed)
 
@@ -141,47 +142,38 @@ def _shared(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
             yield _change(findings, judged.series, hosts, of, size, *times)
 
 
-def _steps(judged: Judged, sessions: Sessions) -> pl.DataFrame:
-    """Return the changes between the stretches of the sessions of each ``host``, a row each.
+class _HostSteps(Struct, frozen=True):
+    """Changes of hosts by *size* (a loss) between the *last* session before and the *first* one since."""
 
-    It happened between the sessions ``last`` and ``first``. ``size`` is the loss, ``chance`` the probability that
-    chance causes it, ``of`` the number of hosts with the part.
-    """
-    import polars as pl  # noqa: PLC0415 - a large import
+    host: Ints
+    last: Ints
+    first: Ints
+    size: Floats
+    is_sure: Bools
 
+
+def _steps(judged: Judged, sessions: Sessions, tests: int) -> _HostSteps:
+    """Return the changes between the stretches of the sessions of each host."""
     timeline, losses = judged.prepared.timeline, judged.prepared.losses
     measured = np.flatnonzero(np.isfinite(losses.loss) & sessions.current)
     host, values = sessions.host[measured], losses.loss[measured]
-    is_first = np.diff(host, prepend=-1) != 0
-    starts = np.flatnonzero(is_first | timeline.starts[measured])
+    starts = np.flatnonzero((np.diff(host, prepend=-1) != 0) | timeline.starts[measured])
     counts, of_host = np.diff(starts, append=len(measured)), host[starts]
     level = group_medians(values, counts)
     place = np.flatnonzero(np.diff(of_host) == 0) + 1
     before, after, size = counts[place - 1], counts[place], level[place] - level[place - 1]
     strength = np.abs(size) / (timeline.noise[of_host[place]] * np.sqrt(1 / after + 1 / before))
     chance = chance_of_change(strength, timeline.freedom[of_host[place]], after + before)
-    kept = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
-    kept &= np.minimum(after, before) >= FEWEST_SESSIONS
-    columns = {
-        "host": of_host[place],
-        "last": measured[starts[place] - 1],
-        "first": measured[starts[place]],
-        **{"size": size, "chance": chance},
-    }
-    return pl.DataFrame(columns).filter(kept).with_columns(of=int(np.count_nonzero(is_first)))
-
-
-def _together_or_sure(steps: pl.DataFrame, sessions: Sessions, tests: int) -> Iterator[pl.DataFrame]:
-    """Yield the changes that hosts have together, and each certain change of a single host."""
-    sizes, is_together = steps["size"].to_numpy(), np.zeros(len(steps), dtype=np.bool_)
-    for wave in waves(sessions.time[steps["first"].to_numpy()], sizes, sessions.interval):
-        # A host that changed far more than the others has a separate change.
-        near = wave[np.abs(sizes[wave]) < 2 * np.abs(np.median(sizes[wave]))]
-        if steps["host"][near].n_unique() >= max(UPDATED_HOSTS, UPDATED_SHARE * steps["of"][0]):
-            is_together[near] = True
-            yield steps[near]
-    is_sure = ~is_together & (steps["chance"].to_numpy() * tests <= CHANGE_TAIL)
-    yield from steps.filter(is_sure).iter_slices(1)
+    is_listed = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
+    is_listed &= np.minimum(after, before) >= FEWEST_SESSIONS
+    columns = (
+        of_host[place],
+        measured[starts[place] - 1],
+        measured[starts[place]],
+        size,
+        chance * tests <= CHANGE_TAIL,
+    )
+    return _HostSteps(*(column[is_listed] for column in columns))
 
 
 def _change(  # noqa: PLR0917

@@ -23,6 +23,7 @@ from firsttouch.judge.constants import (
     INTERMITTENT_SESSIONS,
     LEAST_LOSS,
     MOST_BAD,
+    NORMAL_MEDIAN,
     PRIOR_FREEDOM,
     PRIOR_SPREAD,
     STABLE_SESSIONS,
@@ -247,7 +248,7 @@ def _prepare(
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = levels.newest_of(np.arange(len(losses.loss)), counted, sessions, -1)
-    changes = updates.last_changes(timeline, losses.loss, sessions)
+    changes = _last_changes(timeline, losses.loss, sessions)
     awaiting, sudden = _awaiting(timeline, losses.loss, sessions, newest, tests, updated)
     counted[newest[awaiting]] = False
     return Prepared(*(losses, timeline, counted, newest, awaiting, sudden, changes, updated, trend, shared))
@@ -259,8 +260,14 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     It is the median of the hosts; 0.0 if they changed by different amounts, by little, or in a step, which is an
     update.
     """
+    is_measured = np.isfinite(loss) & sessions.current
     weeks, _, week = sessions.weeks
-    measured, middle, deviations = updates.usual_losses(loss, sessions)
+    since = np.full((sessions.hosts, len(weeks)), np.nan, dtype=np.float32)
+    since[sessions.host[is_measured], week[is_measured]] = loss[is_measured]
+    since -= levels.newest_of(loss, is_measured, sessions, math.nan)[:, None]
+    measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
+    middle = middles(since[:, measured])
+    deviations = middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
     largest = max(np.abs(np.diff(middle)).max(initial=0.0), deviations.max(initial=0.0))
     if np.abs(middle).max(initial=0.0) <= max(3 * largest, LEAST_LOSS):
         return np.broadcast_to(0.0, len(loss))
@@ -376,6 +383,30 @@ def _judge(  # noqa: PLR0917
     )
 
 
+def _last_changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
+    """Return how much each host lost at its last change (NaN: no change)."""
+    earlier = np.flatnonzero(np.isfinite(loss) & (timeline.before >= 0)[sessions.host])
+    earlier = earlier[earlier < timeline.begin[sessions.host[earlier]]]
+    host = sessions.host[earlier]
+    ends = np.cumsum(np.bincount(host, minlength=sessions.hosts))
+    is_late = np.arange(len(host)) >= ends[host] - 2 * STABLE_SESSIONS
+    changes: Floats = timeline.level - of_hosts(loss[earlier[is_late]], host[is_late], sessions.hosts)
+    return changes
+
+
+def _newest_changes(timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints) -> tuple[Floats, Floats]:
+    """Return how much each host lost in its *newest* session, with the deviation by noise."""
+    place = np.arange(len(loss))
+    is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
+    is_earlier &= place >= timeline.begin[sessions.host]
+    change = np.where(newest >= 0, loss[newest], np.nan)
+    change -= of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
+    # What changed in the newest session is not noise; if no host has two earlier ones, the change of most is.
+    noise = levels.session_noise(np.where(place < newest[sessions.host], loss, np.nan), sessions)[1]
+    noise = noise if np.isfinite(noise).any() else np.full_like(noise, levels.session_noise(loss, sessions)[0])
+    return change, noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
+
+
 def _awaiting(  # noqa: PLR0917
     timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float, updated: Sequence[Update]
 ) -> tuple[Bools, Floats]:
@@ -383,7 +414,7 @@ def _awaiting(  # noqa: PLR0917
 
     The limit of those that were stable and are far beyond it follows.
     """
-    change, deviation = updates.newest_changes(timeline, loss, sessions, newest)
+    change, deviation = _newest_changes(timeline, loss, sessions, newest)
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = np.full_like(change, max(0.0, float(np.median(measured))) if len(measured) >= FEWEST_HOSTS else 0.0)

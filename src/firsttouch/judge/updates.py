@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from firsttouch.judge import levels
 from firsttouch.judge.constants import (
-    FEWEST_HOSTS,
     LEAST_LOSS,
     LEAST_NOISE,
     MOST_BAD,
@@ -28,8 +27,7 @@ from firsttouch.judge.constants import (
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
-from firsttouch.judge.levels import Stretches
-from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts, middles, of_hosts
+from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
 from firsttouch.records.parts import Series
 from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import FloatOrFloats, as_logarithm
@@ -62,108 +60,14 @@ def may_be_update(change: FloatOrFloats, hosts: Ints | int, of: int) -> Bools | 
     return (change <= as_logarithm(PASS_SIGHT)) | (hosts > MOST_BAD * of)
 
 
-def waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
+def waves(times: Floats | Ints, changes: Floats, interval: float) -> Iterator[Ints]:
     """Yield the indexes of changes of a few hosts or more in one direction, without a pause of 1.6 *interval*."""
     for sign in (1.0, -1.0):
-        places = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
+        places = np.flatnonzero(sign * changes > 0)
         places = places[np.argsort(times[places], kind="stable")]
         for wave in np.split(places, np.flatnonzero(np.diff(times[places]) > 1.6 * interval) + 1):
             if len(wave) >= UPDATED_HOSTS:
                 yield wave
-
-
-def updates(timeline: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
-    """Return the hosts that changed together, at once or in waves, by about the same amount in one direction.
-
-    *changes* are the changes of each host since the stretch before its newest one (NaN: none). An update has many
-    hosts, or a few with exactly the same loss, that were like the others before (a repair is not an update).
-    """
-    result = []
-    measured = np.flatnonzero(np.isfinite(timeline.level))
-    usual = float(np.median((timeline.level - np.nan_to_num(changes))[measured])) if len(measured) else 0.0
-    for members in waves(sessions.time[timeline.begin], changes, sessions.interval):
-        sizes = changes[members]
-        middle = float(np.median(sizes))
-        near = sizes[np.abs(sizes) < 2 * abs(middle)]
-        noise = float(np.median(timeline.noise[members])) * 0.8
-        typical = float(np.median(np.abs(sizes - middle))) / NORMAL_MEDIAN
-        deviation = max(float(near.std()), typical)
-        is_equal = typical <= max(noise, 0.15 * abs(middle))
-        if len(members) < UPDATED_SHARE * (1 if is_equal else 2) * len(measured):
-            continue
-        before = float(np.median(timeline.level[members] - sizes))
-        if abs(before - usual) < abs(middle) / 2 and may_be_update(middle, len(members), len(measured)):
-            times = sessions.time[timeline.before[members]].min(), sessions.time[timeline.begin[members]].max()
-            result.append(Update(members, middle, deviation, *map(int, times)))
-    return result
-
-
-def last_changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
-    """Return how much each host lost at its last change (NaN: no change)."""
-    earlier = np.flatnonzero(np.isfinite(loss) & (timeline.before >= 0)[sessions.host])
-    earlier = earlier[earlier < timeline.begin[sessions.host[earlier]]]
-    host = sessions.host[earlier]
-    ends = np.cumsum(np.bincount(host, minlength=sessions.hosts))
-    is_late = np.arange(len(host)) >= ends[host] - 2 * STABLE_SESSIONS
-    changes: Floats = timeline.level - of_hosts(loss[earlier[is_late]], host[is_late], sessions.hosts)
-    return changes
-
-
-def newest_changes(timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints) -> tuple[Floats, Floats]:
-    """Return how much each host lost in its *newest* session, with the deviation by noise."""
-    place = np.arange(len(loss))
-    is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
-    is_earlier &= place >= timeline.begin[sessions.host]
-    change = np.where(newest >= 0, loss[newest], np.nan)
-    change -= of_hosts(loss[is_earlier], sessions.host[is_earlier], sessions.hosts)
-    # What changed in the newest session is not noise; if no host has two earlier ones, the change of most is.
-    noise = levels.session_noise(np.where(place < newest[sessions.host], loss, np.nan), sessions)[1]
-    noise = noise if np.isfinite(noise).any() else np.full_like(noise, levels.session_noise(loss, sessions)[0])
-    return change, noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
-
-
-def newest_updates(timeline: Stretches, loss: Floats, sessions: Sessions) -> Iterator[Update]:
-    """Yield the updates of the newest sessions, which need more hosts: a single session is less clear."""
-    newest = np.full(sessions.hosts, -1)
-    is_measured = np.isfinite(loss) & sessions.current
-    newest[sessions.host[is_measured]] = np.flatnonzero(is_measured)
-    change, deviation = newest_changes(timeline, loss, sessions, newest)
-    measured = np.count_nonzero(np.isfinite(change))
-    for sign in (1.0, -1.0):
-        hosts = np.flatnonzero(sign * np.nan_to_num(change) > np.maximum(_CLEAR * deviation, LEAST_LOSS))
-        if len(hosts) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * measured):
-            size = float(np.median(change[hosts]))
-            if may_be_update(size, len(hosts), int(measured)):
-                times = sessions.time[newest[hosts] - 1].min(), sessions.time[newest[hosts]].max()
-                yield Update(hosts, size, 0.0, *map(int, times))
-
-
-def usual_losses(loss: Floats, sessions: Sessions) -> tuple[Ints, Floats, Floats]:
-    """Return how much more the median host lost in each week than now, and the deviation of hosts from it.
-
-    The first column has the weeks, of which only those are returned in which most hosts were measured.
-    """
-    is_measured = np.isfinite(loss) & sessions.current
-    weeks, _, week = sessions.weeks
-    since = np.full((sessions.hosts, len(weeks)), np.nan, dtype=np.float32)
-    since[sessions.host[is_measured], week[is_measured]] = loss[is_measured]
-    now = np.full(sessions.hosts, np.nan)
-    now[sessions.host[is_measured]] = loss[is_measured]
-    since -= now[:, None]
-    measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
-    middle = middles(since[:, measured])
-    return measured, middle, middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
-
-
-def common_steps(loss: Floats, sessions: Sessions) -> Iterator[Update]:
-    """Yield the steps of the median host from one week to the next."""
-    measured, middle, deviations = usual_losses(loss, sessions)
-    steps, first = np.diff(middle), sessions.weeks[1]
-    usual = float(np.median(np.abs(steps))) / NORMAL_MEDIAN if len(steps) else 0.0
-    error = math.sqrt(math.pi / sessions.hosts) * float(deviations.max(initial=0.0))
-    for at in np.flatnonzero(np.abs(steps) > max(_CLEAR * max(usual, error), LEAST_LOSS)).tolist():
-        times = sessions.time[first[measured[at : at + 2]]].tolist()
-        yield Update(np.arange(sessions.hosts), float(steps[at]), 0.0, *times)
 
 
 class Event(Struct, frozen=True):
@@ -252,17 +156,13 @@ class _Search(Struct, frozen=True):
         for members in self.classes:
             usual = float(np.median([self.noises[s] for s in members]))  # No single part decides.
             mean = self._size({s: (1.0, max(self.noises[s], usual)) for s in members})
-            timeline = levels.stretches(mean, self.sessions, LEAST_NOISE)
-            noise = float(np.median(timeline.noise))
-            listed = updates(timeline, self.sessions, last_changes(timeline, mean, self.sessions))
-            listed += newest_updates(timeline, mean, self.sessions)
-            for update in listed or common_steps(mean, self.sessions):
-                candidates.append((len(update.hosts) * abs(update.change) / noise, update, mean / update.change))
-        for _, update, size in sorted(candidates, key=lambda candidate: -candidate[0]):
+            steps = _Steps.of(mean, self.sessions)
+            candidates += [(wave, mean / wave.size) for wave in steps.waves(self.sessions)]
+        for wave, size in sorted(candidates, key=lambda candidate: -candidate[0].clearness):
             changes: Mapping[Series, tuple[float, float]] = {}
             of_event = size
             for _ in range(_ROUNDS):
-                since = _since(of_event, update, self.sessions)
+                since = _since(of_event, wave, self.sessions)
                 if not (changes := self.changes(since)):
                     break
                 of_event = self._size({s: (change, self.noises[s]) for s, (change, _) in changes.items()})
@@ -313,56 +213,121 @@ class _Search(Struct, frozen=True):
         return changes
 
 
-def _since(size: Floats, update: Update, sessions: Sessions) -> Ints:
+class _Wave(Struct, frozen=True):
+    """A number of *hosts* that made a step of this *size* from the *first* to the *last* week (their places)."""
+
+    hosts: int
+    size: float
+    clearness: float
+    first: int
+    last: int
+
+
+class _Steps(Struct, frozen=True):
+    """The *change* of each host (rows) in each week from the second one on, 0 if it is not *known*.
+
+    It is the mean since then less the mean *before*, with its *variance* by noise. *sums* and *counts* are of the
+    values of each host in each week.
+    """
+
+    sums: Floats
+    counts: Floats
+    noise: float
+    before: Floats
+    change: Floats
+    variance: Floats
+    known: Bools
+
+    @classmethod
+    def of(cls, loss: Floats, sessions: Sessions) -> _Steps:
+        """Return the steps of losses in each session."""
+        weeks, _, week = sessions.weeks
+        is_measured = np.isfinite(loss) & sessions.current
+        at, cells = sessions.host[is_measured] * len(weeks) + week[is_measured], sessions.hosts * len(weeks)
+        columns = [np.bincount(at, of, cells) for of in (loss[is_measured], None)]
+        sums, counts = np.reshape(columns, (2, sessions.hosts, -1)).astype(np.float64)
+        # Updates do not change the median.
+        steps = np.abs(np.diff(loss[is_measured])[np.diff(sessions.host[is_measured]) == 0])
+        noise = float(np.median(steps)) / NORMAL_MEDIAN / math.sqrt(2) if len(steps) else math.inf
+        return cls.of_weeks(sums, counts, max(noise, LEAST_NOISE))
+
+    @classmethod
+    def of_weeks(cls, sums: Floats, counts: Floats, noise: float) -> _Steps:
+        """Return the steps of values by their sums and counts in each week."""
+        sum_before, n_before = (column.cumsum(axis=1)[:, :-1] for column in (sums, counts))
+        sum_all, n_all = (column.sum(axis=1, keepdims=True) for column in (sums, counts))
+        n_since = n_all - n_before
+        known = (n_before > 0) & (n_since > 0)
+        before = sum_before / np.maximum(n_before, 1)
+        change = np.where(known, (sum_all - sum_before) / np.maximum(n_since, 1) - before, 0.0)
+        variance = noise**2 * (1 / np.maximum(n_before, 1) + 1 / np.maximum(n_since, 1))
+        return cls(sums, counts, noise, before, change, variance, known)
+
+    def waves(self, sessions: Sessions) -> Iterator[_Wave]:
+        """Yield the steps that hosts made at once or in waves, by about the same amount.
+
+        An update has many hosts, or a few with exactly the same loss, that were like the others before (a repair
+        is not an update).
+        """
+        weeks, hosts = sessions.weeks[0], np.arange(len(self.change))
+        if len(weeks) < 2:
+            return
+        at = np.argmax(np.abs(self.change) / np.sqrt(self.variance), axis=1)
+        size, deviation = self.change[hosts, at], np.sqrt(self.variance[hosts, at])
+        is_clear = np.abs(size) > np.maximum(_CLEAR * deviation, LEAST_LOSS)
+        measured = self.counts.any(axis=1)
+        means = self.sums.sum(axis=1) / np.maximum(self.counts.sum(axis=1), 1)
+        before = np.where(is_clear, self.before[hosts, at], means)
+        usual = float(np.median(before[measured])) if measured.any() else 0.0
+        count = int(np.count_nonzero(measured))
+        for wave in waves(weeks[at + 1], np.where(is_clear, size, 0.0), 1.0):
+            middle = float(np.median(size[wave]))
+            typical = float(np.median(np.abs(size[wave] - middle))) / NORMAL_MEDIAN
+            is_equal = typical <= max(self.noise * 0.8, 0.15 * abs(middle))
+            is_new = abs(float(np.median(before[wave])) - usual) < abs(middle) / 2
+            is_wide = len(wave) >= UPDATED_SHARE * (1 if is_equal else 2) * count
+            if is_new and is_wide and may_be_update(middle, len(wave), count):
+                clearness = len(wave) * abs(middle) / self.noise
+                yield _Wave(len(wave), middle, clearness, int(at[wave].min()) + 1, int(at[wave].max()) + 1)
+
+
+def _since(size: Floats, wave: _Wave, sessions: Sessions) -> Ints:
     """Return the first week of each host with an update, by its *size* in each session: 1, or 0 without it.
 
     The share of the hosts that each week updates is estimated together with the probability that it updated each
     host (A. P. Dempster et al., Maximum likelihood from incomplete data via the EM algorithm, 1977). A host may
     have a change of its own instead: this is taken off, and the host is looked at again.
     """
-    weeks, _, week = sessions.weeks
-    noise, hosts = levels.session_noise(size, sessions)[0], np.arange(sessions.hosts)
-    is_measured = np.isfinite(size) & sessions.current
-    at = sessions.host[is_measured] * len(weeks) + week[is_measured]
-    columns = [np.bincount(at, of, len(hosts) * len(weeks)) for of in (size[is_measured], None)]
-    sums, counts = np.reshape(columns, (2, len(hosts), -1))
-    begin, end = np.rint(np.array([update.after, update.before]) / sessions.interval)
-    shares = np.where((weeks[1:] >= begin) & (weeks[1:] <= end + 1), len(update.hosts) / len(hosts), 0.0)
+    weeks, hosts = sessions.weeks[0], np.arange(sessions.hosts)
+    steps = _Steps.of(size, sessions)
+    is_near = (np.arange(1, len(weeks)) >= wave.first - 1) & (np.arange(1, len(weeks)) <= wave.last + 1)
+    shares = np.where(is_near, wave.hosts / len(hosts), 0.0)
     shares, deviation = np.append(shares / max(np.count_nonzero(shares), 1), 1 - shares.max(initial=0.0)), 0.25
     for _ in range(2):
-        # The change of each host in each week from the second one on.
-        sum_before, before = (of.cumsum(axis=1)[:, :-1] for of in (sums, counts))
-        since = counts.sum(axis=1, keepdims=True) - before
-        is_known = (before > 0) & (since > 0)
-        before, since = np.maximum(before, 1), np.maximum(since, 1)
-        change = np.where(
-            is_known, (sums.sum(axis=1, keepdims=True) - sum_before) / since - sum_before / before, 0.0
-        )
-        variance = noise**2 * (1 / before + 1 / since)
+        change, variance = steps.change, steps.variance
         # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update.
         none, wide = _log_density(change, variance), variance + _OWN_CHANGE**2
-        its_own = np.where(
-            is_known, _log_density(change, wide) - none + math.log(_OWN_SHARE / len(weeks)), -np.inf
-        )
+        its_own = _log_density(change, wide) - none + math.log(_OWN_SHARE / len(weeks))
+        its_own = np.where(steps.known, its_own, -np.inf)
         for _ in range(20):
             exact, coarse = (_log_density(change - 1, of + deviation**2) for of in (variance, wide))
-            gains = np.where(is_known, np.logaddexp(exact, coarse + math.log(_OWN_SHARE)) - none, 0.0)
+            gains = np.where(steps.known, np.logaddexp(exact, coarse + math.log(_OWN_SHARE)) - none, 0.0)
             gains = np.hstack([gains, np.zeros((len(hosts), 1))]) + np.log(np.maximum(shares, 0.1 / len(hosts)))
             gains = np.hstack([gains, its_own])
             chances = np.exp(gains - gains.max(axis=1, keepdims=True))
             chances /= chances.sum(axis=1, keepdims=True)
             with_it, own = chances[:, : len(weeks) - 1], chances[:, len(weeks) :]
-            shares = np.append(with_it, 1 - with_it.sum(axis=1, keepdims=True), axis=1)[counts.any(axis=1)].mean(
-                axis=0
-            )
-            is_likely = (with_it > 0.5) & is_known
+            shares = with_it[steps.counts.any(axis=1)].mean(axis=0)
+            shares = np.append(shares, 1 - shares.sum())
+            is_likely = (with_it > 0.5) & steps.known
             if is_likely.any():
                 spread = (float(np.median(np.abs(change[is_likely] - 1))) / NORMAL_MEDIAN) ** 2
                 deviation = math.sqrt(max(spread - float(np.median(variance[is_likely])), 1e-4))
         with_own = np.flatnonzero(own.sum(axis=1) > 0.5)
         place = np.argmax(own[with_own], axis=1)
         is_later = np.arange(len(weeks)) > place[:, None]
-        sums[with_own] -= change[with_own, place][:, None] * counts[with_own] * is_later
+        steps.sums[with_own] -= change[with_own, place][:, None] * steps.counts[with_own] * is_later
+        steps = _Steps.of_weeks(steps.sums, steps.counts, steps.noise)
     likely = 1 + np.argmax(with_it, axis=1) if len(weeks) > 1 else hosts
     return np.where(with_it.sum(axis=1) > 0.5, likely, len(weeks))
 
