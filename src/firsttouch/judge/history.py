@@ -166,14 +166,9 @@ def _steps(judged: Judged, sessions: Sessions, tests: int) -> _HostSteps:
     chance = chance_of_change(strength, timeline.freedom[of_host[place]], after + before)
     is_listed = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
     is_listed &= np.minimum(after, before) >= FEWEST_SESSIONS
-    columns = (
-        of_host[place],
-        measured[starts[place] - 1],
-        measured[starts[place]],
-        size,
-        chance * tests <= CHANGE_TAIL,
-    )
-    return _HostSteps(*(column[is_listed] for column in columns))
+    last, first, is_sure = measured[starts[place] - 1], measured[starts[place]], chance * tests <= CHANGE_TAIL
+    listed = np.flatnonzero(is_listed)
+    return _HostSteps(of_host[place][listed], last[listed], first[listed], size[listed], is_sure[listed])
 
 
 def _change(  # noqa: PLR0917

@@ -77,13 +77,13 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
     noise = np.nan
     if len(steps):
         # Rounded values repeat, so half of the differences may be 0.
-        noise = max(float(np.median(steps)) / NORMAL_MEDIAN, _trimmed_deviation(steps)) / math.sqrt(2)
+        noise = max(float(np.median(steps)) / NORMAL_MEDIAN, trimmed_deviation(steps)) / math.sqrt(2)
     if step := decimal_step(value[:_FEW_VALUES]):
         step /= float(np.median(value))
     return CaseLosses(sessions.place[number[firsts]], loss, counts, busy[firsts], noise, step)
 
 
-def _trimmed_deviation(sizes: Floats) -> float:
+def trimmed_deviation(sizes: Floats) -> float:
     """Return the root mean square of *sizes* without the largest twentieth, which may be disturbed.
 
     Of four or more, at least one is left out, so that the only change of a single host does not hide itself.
@@ -251,7 +251,7 @@ def _noise(rows_of: Sequence[tuple[Ints, Floats]], hosts: int) -> tuple[float, F
     if not steps_of:
         return math.nan, np.full(hosts, np.nan), 0.0
     steps = np.concatenate([steps.ravel() for _, steps in steps_of])
-    pooled = max(_trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
+    pooled = max(trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
     noise = np.full(hosts, pooled)
     for which, of_host in steps_of:
         count, own = of_host.shape[1], medians(of_host) / NORMAL_MEDIAN / math.sqrt(2)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from firsttouch.judge import levels
 from firsttouch.judge.constants import (
+    FEWEST_HOSTS,
     LEAST_LOSS,
     LEAST_NOISE,
     MOST_BAD,
@@ -246,9 +247,12 @@ class _Steps(Struct, frozen=True):
         at, cells = sessions.host[is_measured] * len(weeks) + week[is_measured], sessions.hosts * len(weeks)
         columns = [np.bincount(at, of, cells) for of in (loss[is_measured], None)]
         sums, counts = np.reshape(columns, (2, sessions.hosts, -1)).astype(np.float64)
-        # Updates do not change the median.
-        steps = np.abs(np.diff(loss[is_measured])[np.diff(sessions.host[is_measured]) == 0])
-        noise = float(np.median(steps)) / NORMAL_MEDIAN / math.sqrt(2) if len(steps) else math.inf
+        is_next = np.diff(sessions.host[is_measured]) == 0
+        steps, weeks_of = np.diff(loss[is_measured])[is_next], week[is_measured][1:][is_next]
+        # A step of all hosts at once is not noise.
+        for at in (weeks_of == number for number in np.flatnonzero(np.bincount(weeks_of) >= FEWEST_HOSTS)):
+            steps[at] -= np.median(steps[at])
+        noise = levels.trimmed_deviation(np.abs(steps)) / math.sqrt(2) if len(steps) else math.inf
         return cls.of_weeks(sums, counts, max(noise, LEAST_NOISE))
 
     @classmethod
@@ -283,7 +287,7 @@ class _Steps(Struct, frozen=True):
         for wave in waves(weeks[at + 1], np.where(is_clear, size, 0.0), 1.0):
             middle = float(np.median(size[wave]))
             typical = float(np.median(np.abs(size[wave] - middle))) / NORMAL_MEDIAN
-            is_equal = typical <= max(self.noise * 0.8, 0.15 * abs(middle))
+            is_equal = typical <= max(self.noise * 0.8, 0.1 * abs(middle))
             is_new = abs(float(np.median(before[wave])) - usual) < abs(middle) / 2
             is_wide = len(wave) >= UPDATED_SHARE * (1 if is_equal else 2) * count
             if is_new and is_wide and may_be_update(middle, len(wave), count):
