@@ -234,12 +234,12 @@ class Findings(Struct, frozen=True, dict=True):
         for case in np.flatnonzero(proofs).tolist():
             of_check = (checks == checks[case])[samples.case]
             lacking[samples.host[of_check], case] = False
-        usual = np.zeros(len(samples.cases))
-        for case in np.flatnonzero(self.deciding_cases).tolist():
-            usual[case] = np.median(self.samples.newest[samples.groups(case)])
-        is_overdue = self.samples.newest + (_MISSED - 0.5) * self.fleet.sessions.interval <= usual[samples.case]
-        is_overdue &= self.samples.newest + DAY < self.host_newest[samples.host]
-        lacking[samples.host, samples.case] = is_overdue
+        for case in range(len(samples.cases)):
+            groups = samples.groups(case)
+            host, newest = samples.host[groups], samples.newest(groups)
+            usual = np.median(newest) if self.deciding_cases[case] else 0
+            is_overdue = newest + (_MISSED - 0.5) * self.fleet.sessions.interval <= usual
+            lacking[host, case] = is_overdue & (newest + DAY < self.host_newest[host])
         return lacking
 
     @cached_property
@@ -293,7 +293,9 @@ class Findings(Struct, frozen=True, dict=True):
     def host_newest(self) -> Ints:
         """The time of the newest repetition of each host that has some (ms since 1970, 0: unknown)."""
         newest = np.zeros(len(self.samples.hosts), dtype=np.int64)
-        np.maximum.at(newest, self.samples.host, self.samples.newest)
+        for groups, _ in self.samples.by_case():
+            host = self.samples.host[groups]
+            newest[host] = np.maximum(newest[host], self.samples.newest(groups))
         return newest
 
     @cached_property
@@ -355,10 +357,10 @@ class Findings(Struct, frozen=True, dict=True):
         usual, modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else ({}, ())
         missing = [(case.check, case.parameters) for case in absent_cases]
         last_of = {
-            self.samples.cases[self.samples.case[group]].key: _OVERDUE.format(day(int(self.samples.newest[group])))
+            self.samples.cases[self.samples.case[group]].key: _OVERDUE.format(day(int(self.samples.newest(group))))
             for group in groups[self._lacking[self.samples.host[groups], self.samples.case[groups]]].tolist()
         }
-        sessions = int(self.samples.sessions[groups].max(initial=0))
+        sessions = 0 if host not in self.number else self.samples.session_count(self.number[host])
         replaced = self.samples.replaced.get(host) if sessions < STABLE_SESSIONS else None
         parts = self.parts.get(self.number.get(host, -1), ())
         symptoms = Symptoms(

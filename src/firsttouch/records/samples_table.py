@@ -159,18 +159,11 @@ class SamplesTable(Struct, frozen=True, dict=True):
         begins, order = self._of_host
         return order[begins[host] : begins[host + 1]].astype(np.intp)
 
-    @cached_property
-    def sessions(self) -> Ints:
-        """The number of sessions of each group with the host's present board and processors."""
-        counts = [np.zeros(0, dtype=np.int64)]
-        for groups, rows in self.by_case():
-            session, begins = self.session(groups), self.begins[groups] - rows.start
-            is_first = np.append(True, session[1:] != session[:-1])
-            is_first[begins] = True
-            if self.replaced:
-                is_first &= session >= np.repeat(self.first_sessions[self.host[groups]], self.counts[groups])
-            counts.append(group_sums(is_first, begins))
-        return np.concatenate(counts)
+    def session_count(self, host: int) -> int:
+        """Return the number of sessions of a host with its present board and processors."""
+        rows, _ = self.rows_of_each(self.groups_of_host(host))
+        first = self.first_sessions[host] - self.host_sessions[host]
+        return int(np.count_nonzero(np.unique(self.ordinal[rows]) >= first))
 
     def by_case(self) -> Iterator[tuple[slice, slice]]:
         """Yield the groups and the rows of each case: what is made of all rows at once takes much memory."""
@@ -196,11 +189,10 @@ class SamplesTable(Struct, frozen=True, dict=True):
         first = self.host_sessions[self.host[groups]]
         return np.repeat(first, self.counts[groups]) + self.ordinal[self.rows_of(groups)]
 
-    @cached_property
-    def newest(self) -> Ints:
-        """The end (ms since 1970) of the newest session of each group."""
-        last = self.ordinal[self.begins + self.counts - 1]
-        newest: Ints = self.session_times[self.host_sessions[self.host] + last]
+    def newest(self, groups: Any) -> Ints:
+        """Return the end (ms since 1970) of the newest session of some groups."""
+        last = self.ordinal[self.begins[groups] + self.counts[groups] - 1]
+        newest: Ints = self.session_times[self.host_sessions[self.host[groups]] + last]
         return newest
 
     def reason_of(self, row: int) -> str:

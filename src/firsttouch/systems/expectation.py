@@ -229,7 +229,7 @@ class HostParts:
                 is_calm = not samples.is_busy(rows).all()
                 measured.append(Measured(samples.cases[samples.case[group]], value, is_calm))
         states = samples.settings.get(samples.hosts[host], {})
-        is_first = samples.sessions[samples.groups_of_host(host)].max(initial=0) < 2
+        is_first = samples.session_count(host) < 2
         self._advice = _AGAINST if is_first and samples.hosts[host] not in samples.replaced else ""
         self._facts, self._settings, self._theory = facts, settings, states.get(BANK_BANDWIDTH)
         places = [(part_of(m.case), m) for m in measured]

@@ -168,7 +168,7 @@ def _named(findings: Findings, rows: slice) -> pl.DataFrame:
     samples, words, by = findings.samples, findings.words[rows], findings.by[rows]
     is_unjudged = (by == NONE) & (words == PASS)
     verdicts = np.where(is_unjudged, len(ORDER), words)
-    newest = findings.samples.newest[rows]
+    newest = findings.samples.newest(rows)
     columns = {
         "system": pl.repeat(findings.system.name, len(words), eager=True),
         "host": pl.Series(samples.hosts, dtype=pl.String).gather(samples.host[rows]),
