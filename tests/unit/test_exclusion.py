@@ -86,6 +86,11 @@ def test_the_command_prints_what_sbatch_takes_and_why(site, run_cli):
     site("n10", "fail", system="other")
     assert run_cli("fleet", "exclude").out == "n[1-2,10]\n"
     assert run_cli("fleet", "exclude", "--system", "other").out == "n10\n"
+    assert run_cli("fleet", "exclude", "--system", "local").out == "\n"
+    refused = run_cli("fleet", "exclude", "--system", "othr")
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "no system 'othr'" in refused.err
+    assert "did you mean 'other'?" in refused.err
     assert "copy of n2" in run_cli("fleet", "exclude", "--why").out
     document = json.loads(run_cli("fleet", "exclude", "--json").out)
     assert document["hostlist"] == "n[1-2,10]"

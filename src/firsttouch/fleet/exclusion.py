@@ -124,8 +124,8 @@ class Exclusions(Struct, frozen=True):
         return fold([excluded.host for excluded in self.hosts]) if self.hosts else ""
 
     def select(self, system: str) -> Exclusions:
-        """Return the hosts of a *system* ("": all)."""
-        return Exclusions(tuple(e for e in self.hosts if system in {"", e.system}))
+        """Return the hosts of a *system*."""
+        return Exclusions(tuple(e for e in self.hosts if e.system == system))
 
     def existing(self) -> Exclusions:
         """Return the hosts that Slurm still has: sbatch refuses a list with a removed one."""
