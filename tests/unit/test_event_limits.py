@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from firsttouch.fleet.measuring import undecided_by_references as undecided
 from firsttouch.judge.judging import judge, judged, undecided_cases
-from firsttouch.records import samples_table
+from firsttouch.records import catalogue, samples_table
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import Undescribed
 
@@ -48,6 +48,46 @@ def test_errors_blame_their_host_and_name_the_module():
     assert undecided([r for r in records if r.host == "n3"], Undescribed("s")) == {}
     table = judged(samples_table.of_records(records), Undescribed("s"))
     assert undecided_cases(table, "n3") == {}
+
+
+def errors_of_site(host, count, metric="errors", **fields):
+    return Record("linkerrors", metric, "1", "lower", (0, count), {}, host=host, system="s", **fields)
+
+
+def test_errors_that_a_check_of_the_site_counts_fail_their_host():
+    bandwidth = [
+        Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (10.0,), {"bank": 0}, host=f"n{n}", system="s")
+        for n in range(1, 9)
+    ]
+    records = [errors_of_site(f"n{n}", 40 * (n == 2)) for n in range(1, 9)]
+    of = verdicts([*records, *bandwidth])
+    assert {host: v.verdict for host, v in of.items()} == {
+        f"n{n}": "fail" if n == 2 else "pass" for n in range(1, 9)
+    }
+    assert of["n2"].reason().startswith("linkerrors errors: 40 while it was measured, at most 0;")
+    assert [record.is_proof for record in records[:2]] == [False, True]
+    # A ratio counts nothing, even where it is whole.
+    ratios = [replace(r, samples=(1.0 if r.host == "n1" else 1.5,)) for r in records]
+    assert {v.verdict for v in verdicts([*ratios, *bandwidth]).values()}.isdisjoint({"fail", "suspect"})
+    # Performance logs may lack the unit of a time.
+    assert verdicts([replace(r, check="log.linkerrors") for r in records])["n2"].verdict != "fail"
+
+
+#: A check of the site with a limit for errors, and a ratio without one.
+LINKS = """[linkerrors]
+parameters = []
+metrics = {errors = {unit = "1", better = "lower"}, imbalance = {unit = "1", better = "lower"}}
+limits = {errors = {verdict = "suspect", most = 10}}
+"""
+
+
+def test_a_site_states_how_many_errors_are_allowed(monkeypatch):
+    with_links = catalogue._merged(catalogue.catalogue(), catalogue.parse(LINKS, "metrics.toml"))
+    monkeypatch.setattr(catalogue, "catalogue", lambda: with_links)
+    for count, word in ((10, "undecided"), (11, "suspect")):
+        assert verdicts([errors_of_site("n1", count)])["n1"].verdict == word
+    assert errors_of_site("n1", 2, "imbalance").limit is None
+    assert errors_of_site("n1", 1.5).limit is not None
 
 
 def test_rates_are_those_of_the_newest_session():

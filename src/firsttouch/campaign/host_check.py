@@ -25,7 +25,6 @@ from firsttouch.benchmarks.recording import Watch, hold_and_record
 from firsttouch.campaign.timekeeper import CheckState
 from firsttouch.errors import FirstTouchError
 from firsttouch.host.topology import Topology, load
-from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems import references
@@ -172,7 +171,7 @@ def states(
                         # Other processes may use the host, so their load is recorded before each step.
                         for measured in itertools.chain([[*kernel_settings.records()]], step.run(say)):
                             records += measured
-                            if any(catalogue.is_exceeded(r.check, r.metric, r.value) for r in measured):
+                            if any(record.is_proof for record in measured):
                                 yield state()
                             keep(measured)
                     except FirstTouchError as error:

@@ -10,7 +10,7 @@ from firsttouch.benchmarks import drawn_order, measure, probe
 from firsttouch.cli import options
 from firsttouch.errors import first_of
 from firsttouch.execution.progress import say
-from firsttouch.records import catalogue, step_outcome
+from firsttouch.records import step_outcome
 from firsttouch.records.cases import Case
 
 EXAMPLES = """\
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         say(line)
     if asked.aspect in measure.IN_DRAWN_ORDER:
         say(drawn_order.sentence(order))
-    wrong = [r for r in measured if r.status == "valid" and catalogue.is_exceeded(r.check, r.metric, r.value)]
+    wrong = [r for r in measured if r.status == "valid" and r.is_proof]
     findings = [f"{Case.from_record(record).title}: {record.value:g}, which fails a host" for record in wrong]
     for text in findings:
         say(f"firsttouch: {text}")

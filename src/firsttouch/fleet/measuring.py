@@ -26,7 +26,6 @@ from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, worst, worst_first
 from firsttouch.records import drift, samples_table
 from firsttouch.records.cases import Case
-from firsttouch.records.catalogue import is_exceeded, limit_of
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System, Undescribed
 from firsttouch.units import number, text_range
@@ -126,7 +125,7 @@ class CheckJudge(Struct, frozen=True):
         document = verdict.to_dict()
         if verdict.verdict == "invalid":  # only a fail proves something against the host
             is_suspect = any(finding.verdict == "suspect" for finding in verdict.findings)
-            is_suspect |= any(is_exceeded(r.check, r.metric, r.value) for r in records)
+            is_suspect |= any(record.is_proof for record in records)
             return document, SUSPECT if is_suspect else CannotHere.exit_status
         return document, status([verdict.verdict], strict=self.strict)
 
@@ -147,7 +146,7 @@ class CheckJudge(Struct, frozen=True):
             record
             for record in self.past
             if record.check == drift.CHECK
-            or (record.host == host and limit_of(record.check, record.metric))
+            or (record.host == host and record.limit)
             or Case.from_record(record).key in keys
         ]
         together = [*past, *records]

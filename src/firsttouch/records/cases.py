@@ -37,7 +37,8 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
 
     *distinctive* are the parameters that its name shows in addition to the usual ones, because another case of
     the same records has the same usual ones. *details* are further facts with their texts, if the name or the
-    title would still fit another case. Neither is part of its identity.
+    title would still fit another case. *has_fractions*: some of its values are not whole numbers, so they count
+    nothing. None of these is part of its identity.
     """
 
     system: str
@@ -48,9 +49,10 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
     better: Better
     distinctive: tuple[str, ...] = ()
     details: tuple[tuple[str, str], ...] = ()
+    has_fractions: bool = False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Case) and astuple(self)[:-2] == astuple(other)[:-2]
+        return isinstance(other, Case) and astuple(self)[:-3] == astuple(other)[:-3]
 
     @classmethod
     def from_record(cls, record: Record) -> Case:
@@ -94,7 +96,7 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
     @property
     def limit(self) -> Limit | None:
         """The limit of a metric that counts events, None for others."""
-        return limit_of(self.check, self.metric)
+        return limit_of(self.check, self.metric, self.unit, self.better, is_whole=not self.has_fractions)
 
     @cached_property
     def name(self) -> str:

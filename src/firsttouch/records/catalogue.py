@@ -26,6 +26,8 @@ ParameterForm = Literal["number", "share", "nodes", "text"]
 
 #: The key of the definitions that all checks share.
 _ALL = "*"
+#: Precedes the name of a check from ReFrame's performance logs: checks of the catalogue have other parameters.
+FROM_LOGS = "log."
 #: The unit of a record.
 Unit = Annotated[
     str,
@@ -50,6 +52,10 @@ class Limit(FileTable, frozen=True):
     def is_proof(self) -> bool:
         """Whether the events of one record fail a host."""
         return self.verdict == "fail" and not self.per_hour
+
+
+#: The limit of counts, such as of errors, in checks that the catalogue has not.
+_NO_EVENTS = Limit("fail", most=0)
 
 
 class Metric(FileTable, frozen=True):
@@ -201,16 +207,16 @@ def direction(check: str, metric: str, unit: str) -> Better:
     return better_of(check, metric, better(unit))
 
 
-def limit_of(check: str, metric: str) -> Limit | None:
-    """Return the limit of a metric that counts events, None if it has none."""
-    described = checks().get(check)
-    return described.limits.get(metric) if described else None
+def limit_of(check: str, metric: str, unit: str, better: Better, *, is_whole: bool) -> Limit | None:
+    """Return the limit of a metric that counts events, None if it has none.
 
-
-def is_exceeded(check: str, metric: str, events: float) -> bool:
-    """Return whether the *events* of one record fail a host."""
-    limit = limit_of(check, metric)
-    return limit is not None and limit.is_proof and events > limit.most
+    In a check that the catalogue has not, whole numbers without a unit of which lower ones are better are counts
+    of events. Performance logs may lack the unit of any metric, so they have no counts.
+    """
+    if described := checks().get(check):
+        return described.limits.get(metric)
+    is_count = is_whole and (unit, better) == ("1", "lower") and not check.startswith(FROM_LOGS)
+    return _NO_EVENTS if is_count else None
 
 
 def better_of(check: str, metric: str, otherwise: Better) -> Better:

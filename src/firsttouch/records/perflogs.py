@@ -19,11 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from firsttouch.errors import BadInput
+from firsttouch.records.catalogue import FROM_LOGS
 from firsttouch.records.schema import Record, Unread
 from firsttouch.units import Better
 
-#: Precedes a check's name: checks of the catalogue have other parameters.
-PREFIX = "log."
 _TIME = r"(s|sec|seconds?|m?secs?|[mun]s|[un]secs?|t\[[un]?secs?\]|min|minutes?|h|hours?|d|days?)"
 _PER_TIME = re.compile(r".*(/(s|sec|second|min|minute|h|hour|d|day)|flops?|gups)", re.IGNORECASE)
 #: The first bytes of a database of SQLite (its "Database File Format", 1.3.1).
@@ -135,7 +134,7 @@ def _records(row: Mapping[str, str]) -> Iterator[Record | None]:
             None
             if several
             else Record(
-                PREFIX + name,
+                FROM_LOGS + name,
                 variable,
                 unit,
                 better,

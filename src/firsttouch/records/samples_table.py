@@ -536,6 +536,8 @@ def _sorted(read: _Read, visits: pl.DataFrame, busy: _Busy | None) -> tuple[list
         host = (keys // _SPAN).astype(np.int32)
         firsts = run_begins(host)
         groups[number] = host[firsts], np.diff(firsts, append=len(host))
+        if case.limit and (columns["value"] % 1).any():
+            case = read.cases[number] = replace(case, has_fractions=True)  # noqa: PLW2901
         if case.limit:
             event_times[cases.index(number)] = keys % _SPAN
     of_cases = [groups[number] for number in cases]

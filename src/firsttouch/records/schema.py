@@ -105,11 +105,22 @@ class Record(Struct, frozen=True):
         return "emulator" not in self.software or catalogue.counts_if_emulated(self.check, self.unit)
 
     @property
+    def limit(self) -> catalogue.Limit | None:
+        """The limit of a metric that counts events, None for others."""
+        is_whole = self.unit == "1" and not any(sample % 1 for sample in self.samples)
+        return catalogue.limit_of(self.check, self.metric, self.unit, self.better, is_whole=is_whole)
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether it counts so many events that it alone fails its host."""
+        return self.limit is not None and self.limit.is_proof and self.value > self.limit.most
+
+    @property
     def value(self) -> float:
         """Median of the samples, in ``unit``; the largest one of a count of events, none of which is noise."""
         if len(self.samples) == 1:
             return self.samples[0]
-        if catalogue.limit_of(self.check, self.metric) is not None:
+        if self.limit is not None:
             return max(self.samples)
         import statistics  # noqa: PLC0415 - it imports many modules
 
