@@ -31,7 +31,7 @@ _SQLITE = b"SQLite format 3\0"
 _COLUMNS = {
     *("display_name", "environ", "job_completion_time_unix", "job_nodelist", "num_tasks", "partition", "system"),
 }
-_NOTHING = {"", "null", "None", "nan"}
+_NOTHING = {"", "null", "None"}
 
 
 def read(paths: Sequence[Path]) -> tuple[list[Record], list[Unread], int]:
