@@ -49,7 +49,9 @@ def test_a_value_that_is_no_amount_is_named_and_lets_no_host_pass(run_cli, tmp_p
     rows = [f"2026-11-29T17:17:56+00:00|Stream|n{host}|triad|{90 + host / 10}|GB/s\n" for host in range(8)]
     log.write_text(LONG + "".join(rows) + f"2026-11-30T17:17:56+00:00|Stream|n3|triad|{value}|GB/s\n")
     done = run_cli("validate", "--system", "lab", "--perflogs", tmp_path)
-    assert (done.status, f"left out: {log}:10: " in done.err, value.strip("-") in done.err) == (2, True, True), done
+    assert (done.status, f"left out: {log}:10: " in done.err, value.strip("-") in done.err) == (2, True, True), (
+        done
+    )
     assert "pass" not in {line.split()[2] for line in done.out.splitlines() if line.startswith("verdict ")}
 
 

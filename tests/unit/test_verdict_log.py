@@ -46,13 +46,14 @@ def test_the_verdict_by_the_fleet_replaces_the_host_s_own(tmp_path, monkeypatch)
     assert {p.name for p in tmp_path.iterdir()} == {"own", "n1", "log"}
 
 
-HOSTILE = [
-    *({**LINE, **change} for change in ({"host": "n2"}, {"verdict": "good"}, {"verdict": None}, {"verdict": []})),
-    *({**LINE, "time": when} for when in ("x", None, -1, 0, 1e12, float("nan"), float("inf"), [], {})),
+DAMAGED = [
+    *({**LINE, "verdict": word} for word in ("good", None, [])),
+    *({**LINE, "time": when} for when in ("x", None, float("nan"), float("inf"), [], {})),
     *({**LINE, name: 3} for name in ("system", "reason")),
     {"time": 1.0},
-    *("5", "[]", "null", '"text"', "{", "[" * 100_000, "\udcff", "\0", "{}", ""),
+    *("5", "[]", "null", '"text"', "{", "[" * 100_000, "\udcff", "\0", "{}"),
 ]
+HOSTILE = [{**LINE, "host": "n2"}, *({**LINE, "time": when} for when in (-1, 0, 1e12)), "", *DAMAGED]
 
 
 @pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
@@ -61,6 +62,21 @@ def test_foreign_lines_are_left_out(tmp_path, line):
     write(tmp_path, {**LINE, "host": "n3"}, host="n3")
     logs = verdict_log.read(tmp_path)
     assert {host: [line.time for line in lines] for host, lines in logs.items()} == {"n1": [4.0, 5.0], "n3": [5.0]}
+
+
+@pytest.mark.parametrize("line", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_host_whose_newest_line_is_damaged_is_suspect(tmp_path, capsys, line):
+    write(tmp_path, LINE, line, line)
+    passed, suspicion = verdict_log.read(tmp_path)["n1"]
+    assert (passed.verdict, suspicion.verdict, suspicion.system) == ("pass", "suspect", "s")
+    assert suspicion.time > passed.time
+    log = tmp_path / "n1.jsonl"
+    assert capsys.readouterr().err == f"firsttouch: {log}: left out: 2 lines that cannot be read\n"
+    write(tmp_path, {**LINE, "verdict": "fail"}, line)
+    assert [logged.verdict for logged in verdict_log.read(tmp_path)["n1"]] == ["fail"]
+    write(tmp_path, LINE, line)
+    verdict_log.append(verdict("n1", "latency-0: its job died"), 20.0, "c", tmp_path)
+    assert [logged.verdict for logged in verdict_log.read(tmp_path)["n1"]] == ["pass", "suspect"]
 
 
 def test_foreign_files_are_left_out_and_of_a_huge_log_the_end_is_read(tmp_path):

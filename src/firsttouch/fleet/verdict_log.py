@@ -7,7 +7,8 @@ seconds since 1970. TEXT has no quotes or other characters that a shell interpre
 The log, ``log/HOST.jsonl`` in the same folder, has a JSON line for each measurement. One process at a time writes
 a host's file (its own job or the collecting job), which a lock enforces if the file system has locks. Other users
 may have written to the folder, so only files of root, its owner and this user are read. A line is used only if all
-values have their types, and if it names the file's host.
+values have their types, and if it names the file's host. Damaged lines are reported. A host whose newest line is
+damaged is suspect, unless it failed before.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from firsttouch.records import append_log, atomic_files, file_lock
 _LONGEST = 400
 #: How much of the end of a host's log is read (bytes): some thousands of verdicts.
 _MOST_BYTES = 1 << 20
+#: The reason of a suspicion because of the log itself.
+_UNREADABLE = "its newest verdict in the log cannot be read"
 #: Prints a message once, because a process reads the logs repeatedly.
 _say_once = cache(say)
 #: The fewest verdicts in a row after which a host is listed as staying undecided or suspect.
@@ -152,22 +155,33 @@ def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK, only: str = "")
     """Return the verdicts of hosts, or *only* of one, in the folder *of* (default: :func:`log_folder`), by time.
 
     Of several verdicts with one time and source, only the last one is returned, such as the fleet's after the
-    verdict of the host's own job. Foreign files and lines are left out. The result is empty if the folder does not
-    exist.
+    verdict of the host's own job. Foreign files and lines are left out, damaged lines with a message. After a
+    damaged newest line, the last verdict is a suspicion or the earlier fail. The result is empty if the folder
+    does not exist.
     """
     logs: dict[str, list[Logged]] = {}
-    for host, lines in _ends(of or log_folder(), only):
+    for host, file, lines in _ends(of or log_folder(), only):
+        verdicts = list(_logged(lines, host, clock.time()))
         last: dict[tuple[float, str], Logged] = {}
-        for logged in _logged(lines, host, clock.time()):
+        for logged in filter(None, verdicts):
             last.pop((logged.time, logged.source), None)
             last[logged.time, logged.source] = logged
-        if last:
-            logs[host] = sorted(last.values(), key=lambda logged: logged.time)
+        log = sorted(last.values(), key=lambda logged: logged.time)
+        if damaged := verdicts.count(None):
+            lines_text = f"{damaged} line{'s' * (damaged > 1)}"
+            _say_once(f"firsttouch: {file}: left out: {lines_text} that cannot be read")
+        decided = [logged.verdict for logged in log if logged.verdict not in {"undecided", "invalid"}]
+        if verdicts[-1:] == [None] and decided[-1:] != ["fail"]:
+            newest = max([file.stat().st_mtime, *(logged.time for logged in log)])
+            system = log[-1].system if log else ""
+            log.append(Logged(newest, host, system, "suspect", _UNREADABLE, file.name))
+        if log:
+            logs[host] = log
     return logs
 
 
-def _ends(of: Path, only: str) -> Iterator[tuple[str, list[bytes]]]:
-    """Yield each host with a log in the folder *of*, in order, and the lines at the end of its log."""
+def _ends(of: Path, only: str) -> Iterator[tuple[str, Path, list[bytes]]]:
+    """Yield each host with a log in the folder *of*, in order, its log, and the lines at the end of it."""
     try:
         entries, trusted = sorted(os.scandir(of), key=lambda entry: entry.name), paths.deciders(of)
     except FileNotFoundError:
@@ -178,18 +192,21 @@ def _ends(of: Path, only: str) -> Iterator[tuple[str, list[bytes]]]:
         if suffix == "jsonl" and host == (only or host) and HOST.fullmatch(host) and entry.is_file():
             with contextlib.suppress(OSError):  # of another user
                 if {entry.stat().st_uid, entry.stat(follow_symlinks=False).st_uid} <= trusted:
-                    yield host, append_log.end_of(Path(entry.path), _MOST_BYTES)
+                    yield host, Path(entry.path), append_log.end_of(Path(entry.path), _MOST_BYTES)
                 else:
                     ignored.append(entry.name)
     if ignored:
         _say_once(f"firsttouch: {of}: ignored, because other users wrote them: {first_of(ignored, 3)}")
 
 
-def _logged(lines: Sequence[bytes], host: str, now: float) -> Iterator[Logged]:
-    """Yield the verdicts of a *host* among *lines*, in their order."""
-    for text in lines:
-        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+def _logged(lines: Sequence[bytes], host: str, now: float) -> Iterator[Logged | None]:
+    """Yield the verdicts of a *host* among *lines*, in their order, and None for each damaged line."""
+    for text in filter(bytes.strip, lines):
+        try:
             logged = _DECODER.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            yield None
+        else:
             if logged.host == host and 0 < logged.time <= now + MOST_SKEW:
                 yield logged
 
