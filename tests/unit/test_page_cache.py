@@ -171,24 +171,6 @@ def test_what_is_wrong(cached, reason):
     assert index_cache.wrong(cached, (1, 3)) == reason
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "note"),
-    [
-        (
-            0,
-            4 << 20,
-            "0 B of the index were cached before the first repetition, 4 MiB before the last: --index-cache",
-        ),
-        (4 << 20, 0, ""),
-    ],
-)
-def test_a_first_repetition_that_read_the_index_from_the_disk_is_noted(first, last, note):
-    caches = [index_cache.Restored("as-is", Cached(4 << 20, cached, {})) for cached in (first, last)]
-    assert index_cache.difference(caches).startswith(note)
-    assert bool(index_cache.difference(caches)) == bool(note)
-    assert index_cache.difference(caches[:1]) == ""
-
-
 def test_an_index_that_is_larger_than_the_bank_is_refused(folder):
     with (folder / "huge").open("wb") as file:
         file.truncate(1 << 43)  # without any block

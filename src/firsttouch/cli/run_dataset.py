@@ -120,8 +120,6 @@ def run_aligner(request: RunRequest) -> TimedRuns:
             work = replace(work, reference=result.alignments if work.summed else None)
             state = evidence.describe(result, unverified=evidence.COMPLETE if production else evidence.INVALID)
             say(f"{scenario.name} ({number + 1}/{request.repetitions}): {result.seconds:.3f} s, {state}")
-    if (caches := [r.index_cache for r in results if r.index_cache]) and (note := index_cache.difference(caches)):
-        say(f"note: {note}")
     records = launch.records(
         work,
         scenario,

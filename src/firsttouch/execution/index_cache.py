@@ -92,17 +92,6 @@ def restore(files: Sequence[Path], state: str, placements: Sequence[Placement]) 
         live("")
 
 
-def difference(restored: Sequence[Restored]) -> str:
-    """Return in words how the cached part of the index differed between first and last repetition, or ""."""
-    first, last = restored[0].cached, restored[-1].cached
-    if first.cached is None or last.cached is None or last.cached - first.cached <= TOLERANCE * last.size:
-        return ""
-    return (
-        f"{format_bytes(first.cached)} of the index were cached before the first repetition, "
-        f"{format_bytes(last.cached)} before the last: --index-cache {INTERLEAVE} makes them equal"
-    )
-
-
 def _emptied(files: Sequence[Path]) -> Restored:
     drop(files)
     cached = look(files)
