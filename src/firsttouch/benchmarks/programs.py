@@ -19,6 +19,7 @@ from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
+from firsttouch.records.cases import by_key
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.layout import Neighbours
 from firsttouch.scenarios.placement import Placement
@@ -111,9 +112,7 @@ def rows(
 
     The probe measures all PU-sets of one size among some NUMA nodes, so only complete ones share a run.
     """
-    groups: dict[tuple[int, Nodes], list[Nodes]] = {}
-    for nodes in sets:
-        groups.setdefault((len(nodes), tuple(effort.banks_of(host, nodes, banks))), []).append(nodes)
+    groups = by_key(sets, lambda nodes: (len(nodes), tuple(effort.banks_of(host, nodes, banks))))
     for (size, chosen), members in groups.items():
         all_nodes = sorted({node for nodes in members for node in nodes})
         if len(members) == math.comb(len(all_nodes), size):

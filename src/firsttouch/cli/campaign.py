@@ -32,6 +32,7 @@ from firsttouch.host.host_lists import fold, unfold
 from firsttouch.judge.constants import MOST_REPETITIONS
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records.cases import by_key
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
 
@@ -269,9 +270,7 @@ def submit_hosts(args: argparse.Namespace) -> int:
 
 def _by_reason(refused: Mapping[str, str]) -> list[str]:
     """Return a line for each reason, with the hosts that it refuses."""
-    hosts: dict[str, list[str]] = {}
-    for host, why in refused.items():
-        hosts.setdefault(why, []).append(host)
+    hosts = by_key(refused, refused.__getitem__)
     return [f"{fold(names) if len(names) > 1 else names[0]}: {why}" for why, names in hosts.items()]
 
 

@@ -33,6 +33,7 @@ from firsttouch.judge.history import changes
 from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
+from firsttouch.records.cases import by_key
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.report import FEW_HOSTS, guidelines, inputs, model, render
 from firsttouch.report import pages as report_pages
@@ -236,9 +237,7 @@ def _problems_of(campaign_state: State) -> list[Problem]:
         return Problem(gap.step or gap.host or hosts, kind, reason, name, gap.host)
 
     missing_steps = [row(g, "failed", f"missing: {g.reason}", check.get(g.step, "")) for g in campaign_state.gaps]
-    by_check: dict[str, list[Gap]] = {}
-    for gap in campaign_state.skipped:
-        by_check.setdefault(check[gap.step], []).append(gap)
+    by_check = by_key(campaign_state.skipped, lambda gap: check[gap.step])
     skipped = [row(g, "skipped", g.reason, name) for name, gaps in sorted(by_check.items()) for g in merge(gaps)]
     return missing_steps + skipped
 
