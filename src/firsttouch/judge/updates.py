@@ -284,7 +284,10 @@ class _Steps(Struct, frozen=True):
         before = np.where(is_clear, self.before[hosts, at], means)
         usual = float(np.median(before[measured])) if measured.any() else 0.0
         count = int(np.count_nonzero(measured))
-        for wave in waves(weeks[at + 1], np.where(is_clear, size, 0.0), 1.0):
+        for sign in (1.0, -1.0):
+            wave = np.flatnonzero(is_clear & (sign * size > 0))
+            if len(wave) < UPDATED_HOSTS:
+                continue
             middle = float(np.median(size[wave]))
             typical = float(np.median(np.abs(size[wave] - middle))) / NORMAL_MEDIAN
             is_equal = typical <= max(self.noise * 0.8, 0.1 * abs(middle))
