@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read
 from firsttouch.report.pages import build
 from firsttouch.report.render import Summary
@@ -26,8 +27,9 @@ KIB, MIB = 1024, 1024**2
 
 
 def measured(file: Path) -> list[Record]:
-    """Return the records of *file* without the health of this host, which only some hosts show."""
-    return [record for record in read(file) if record.check != "health"]
+    """Return the records of *file* without the health, the settings and the load of this host."""
+    settings = checks()["topology"].data
+    return [record for record in read(file) if record.check != "health" and record.metric not in settings]
 
 
 class Machine:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,20 @@ import pytest
 from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
 from firsttouch.campaign import campaigns, state
+from firsttouch.execution import backends
 
 RunCli = Callable[..., tuple[int, str, str]]
 
 #: Size of the small file system that tests fill.
 SMALL = "512k"
+#: firsttouch on a host that other programs do not use.
+_ON_IDLE_HOST = """\
+import sys
+from firsttouch import cli
+from firsttouch.benchmarks import kernel_settings as settings
+settings._busy = lambda _root: settings.Record("topology", "busy_pus", "1", "neither", (0.0,))
+sys.exit(cli.main())
+"""
 
 
 class Site:
@@ -116,9 +126,10 @@ class Site:
         """Validate the bandwidth of *hosts* without jobs: in this process, under their names. Needs the shim."""
         argv = ("validate", "--system", system, "--step", "bandwidth-1", "--campaign", campaign)
         with pytest.MonkeyPatch.context() as patch:
-            # Other programs of this machine do not make its hosts busy.
+            # Other programs of this machine do not make its hosts busy, before steps and in them.
             idle = kernel_settings.Record("topology", "busy_pus", "1", "neither", (0.0,))
             patch.setattr(kernel_settings, "_busy", lambda _root: idle)
+            patch.setattr(backends, "command", lambda *_: [sys.executable, "-c", _ON_IDLE_HOST])
             patch.setenv("SLURM_JOB_PARTITION", "all")
             for host in hosts:
                 patch.setenv("SLURMD_NODENAME", host)

@@ -4,10 +4,11 @@
 import pytest
 
 from factories.stored_roots import configured_root, stored_root
-from firsttouch.benchmarks import recording
-from firsttouch.benchmarks.recording import Counter, Watch, watching_health
+from firsttouch.benchmarks import kernel_settings, recording
+from firsttouch.benchmarks.recording import Counter, Watch, hold_and_record, watching_health
 from firsttouch.execution.progress import say
-from firsttouch.records.schema import read
+from firsttouch.records import samples_table
+from firsttouch.records.schema import Record, read
 
 MC = "sys/devices/system/edac/mc/mc0/"
 DIMM = "CPU_SrcID#0_MC#0_Chan#1_DIMM#0"
@@ -105,6 +106,18 @@ def test_a_measurement_has_the_health_of_its_host(root, tmp_path, monkeypatch, c
     assert len(read(file)) == 4
     with watching_health(None):
         pass
+
+
+def test_records_state_the_load_before_the_measurement(tmp_path, monkeypatch):
+    busy = Record("topology", "busy_pus", "1", "neither", (2.0,))
+    monkeypatch.setattr(kernel_settings, "_busy", lambda _root: busy)
+    file = tmp_path / "records.jsonl"
+    with hold_and_record(file, share_host=True) as keep:
+        assert not file.exists()  # a skipped step has no records
+        for number in range(2):
+            keep([Record("latency", "random_latency", "ns", "lower", (90.0 + number,), {"bank": 0})])
+    assert [r.metric for r in read(file)].count("busy_pus") == 1
+    assert samples_table.of_records(read(file)).is_busy(slice(0, 2)).all()
 
 
 def test_a_host_that_shows_nothing_has_no_record(tmp_path):

@@ -22,7 +22,7 @@ from firsttouch.benchmarks import drawn_order, profiles
 from firsttouch.benchmarks.cases import cases, system
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
-from firsttouch.records.catalogue import of_kind
+from firsttouch.records.catalogue import checks, of_kind
 from firsttouch.records.schema import Record, read
 
 if TYPE_CHECKING:
@@ -233,8 +233,8 @@ def _read(file: Path, _written: int) -> Sequence[Record]:
 
     Values that commands read from the host in addition to their measurements have no performance variables.
     """
-    beside = {*of_kind("read")} - {"topology"}
-    return tuple(record for record in read(file) if record.check not in beside)
+    facts = checks()["topology"].metrics
+    return tuple(r for r in read(file) if r.check not in of_kind("read") or r.metric in facts)
 
 
 class AspectCheck(FirstTouchCheck):

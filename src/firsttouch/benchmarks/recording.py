@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from firsttouch.benchmarks import kernel_settings
 from firsttouch.host import kernel_files
 from firsttouch.host.memory_modules import edac_folders, edac_label
 from firsttouch.records.schema import Record, append, check_appendable, software
@@ -183,24 +184,35 @@ class Watch:
 
 @contextlib.contextmanager
 def hold_and_record(
-    file: Path | None, *, share_host: bool = False, watched: bool = True, say: Callable[[str], None] = print
+    file: Path | None,
+    *,
+    share_host: bool = False,
+    watched: bool = True,
+    with_settings: bool = True,
+    say: Callable[[str], None] = print,
 ) -> Iterator[Callable[[Sequence[Record]], None]]:
     """Hold the host and yield a function that appends records to *file* (None: it discards them).
 
-    With *share_host*, it does not wait for other runs. Without *watched*, as for a topology, it ignores other runs
-    and error counters. Raises BadInput if the file holds anything but records.
+    The kernel settings and the load by other programs, read before the measurement, precede the first records if
+    *with_settings*. With *share_host*, it does not wait for other runs. Without *watched*, as for a topology, it
+    ignores other runs, their load, and error counters. Raises BadInput if the file holds anything but records.
     """
     from firsttouch.execution import host_lock  # noqa: PLC0415 - help of commands needs none
 
     if file:
         check_appendable(file)
 
+    settings: list[Record] = []
+
     def keep(records: Sequence[Record]) -> None:
         if file:
-            append(file, records)
+            append(file, [*settings, *records])
+            settings.clear()
 
     holding = host_lock.hold_unless_shared(say, share_host=share_host or not watched)
     with holding, watching_health(file if watched else None, say=say):
+        if file and watched and with_settings:
+            settings += kernel_settings.records()
         yield keep
 
 

@@ -194,7 +194,7 @@ def _recorded(
     file: Path | None, troubles: list[str], *, share_host: bool, say: Say
 ) -> Iterator[Callable[[list[Record]], None]]:
     """Yield a function that stores records. If storing them fails, the check continues without."""
-    with hold_and_record(file, share_host=share_host, say=say) as keep:
+    with hold_and_record(file, share_host=share_host, with_settings=False, say=say) as keep:
         failed: list[str] = []
 
         def kept(records: list[Record]) -> None:

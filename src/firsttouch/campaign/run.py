@@ -177,8 +177,6 @@ class _Runner:
         if not (steps := self.left()):
             self.say(f"{self.host}: all {len(self.steps)} steps are done")
         for step in self.draw(steps, 0):
-            if self.campaign.judged and step.name != "topology":
-                self.look()
             self.step(step)
 
     def draw(self, steps: Sequence[Step], number: int) -> list[Step]:

@@ -129,8 +129,7 @@ def _measure(system: str, folder: Path, options: Sequence[str]) -> tuple[str, bo
     if not records:
         reasons = "; ".join(f"{t.check}: {t.reason}" for t in troubles[:3])
         raise RunFailed(f"no check wrote a record: {reasons or 'no check was run'}")
-    first = min(records, key=lambda r: r.time)
-    of_host = [replace(r, system=system, time=first.time) for r in kernel_settings.records(since=before)]
+    of_host = [replace(r, system=system) for r in kernel_settings.records(since=before)]
     if {r.host for r in records} == {r.host for r in of_host}:
         schema.append(folder / "reframe" / "output" / "records.jsonl", of_host)
         records += of_host
