@@ -404,6 +404,24 @@ class TestCompare:
         }
         assert alone == "an idle host"
 
+    def test_a_measured_value_that_became_zero_is_a_change(self):
+        """That of bank 0 on all hosts, and that of bank 1 on one, and back."""
+        measured, later = (all_records(records_by_host(hosts=5, day=f"2026-0{n}-01")) for n in (1, 2))
+        banks_of = {f"n{n:03}": {0, 1} if n == 3 else {0} for n in range(5)}
+        zero = [replace(r, samples=(0.0,)) if r.parameters["bank"] in banks_of[r.host] else r for r in later]
+        sides = [
+            samples_table.of_records([r for r in side if r.check == "bandwidth"]) for side in (measured, zero)
+        ]
+        for compared, word, size in ((compare(*sides), "worse", -1.0), (compare(*sides[::-1]), "better", 1.0)):
+            of_bank = {c.case.parameters["bank"]: c for c in compared.changes}
+            assert {bank: (c.word, c.hosts) for bank, c in of_bank.items() if bank < 2} == {
+                0: (word, 5),
+                1: ("unchanged", 4),
+            }
+            assert (of_bank[0].size, of_bank[1].unlike) == (size, [("n003", size)])
+            assert [(host.name, host.lost, host.new) for host in compared.changed] == [("n003", (), ())]
+            assert compared.cases_of_one == ([], [])
+
     def test_a_change_that_noise_hides_needs_more_repetitions(self):
         undecided = [c for c in self.of_equal_hosts(20, 1, 0.0, 0.04).changes if c.word == "undecided"]
         assert {c.needs for c in undecided} == {"more repetitions"}

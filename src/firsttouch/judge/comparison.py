@@ -4,7 +4,7 @@
 Each host is compared with itself, so differences between hosts cancel. Repetitions and sessions are weighed as in
 verdicts, so a single host with enough repetitions can decide. Several hosts are pooled
 (:func:`firsttouch.judge.questions.spread_of`), and hosts that changed unlike the others are named. Values that are
-read or counted, such as wrong answers, decide at once, even if they are zero.
+read or counted, such as wrong answers, decide at once. A measured value that changed to 0 or from 0 does, too.
 """
 
 from __future__ import annotations
@@ -106,12 +106,13 @@ class _Side(Struct, frozen=True):
 
     The level is a loss, or a value that is read or counted. *variance* is between sessions (NaN: a host has only
     one), *noise* within a session (NaN: nothing was repeated), from *steps* differences. *is_busy* marks the hosts
-    that were measured only while other processes used them.
+    that were measured only while other processes used them, *is_zero* those that measured only 0 (no loss).
     """
 
     level: Floats
     repetitions: Floats
     is_busy: Bools
+    is_zero: Bools
     variance: float = math.nan
     noise: float = math.nan
     steps: int = 0
@@ -132,7 +133,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         sides = [_side(*t, n) for t, n in zip(tables, places, strict=True)]
         if limit := case.limit:
             sides = _with_zeros(case, limit.most, sides, after, tables[1][2])
-        had, has = (np.isfinite(side.level) for side in sides)
+        had, has = (np.isfinite(side.level) | side.is_zero for side in sides)
         if not (had & has).any():
             alone[places[0] is None].append(case.title)
             continue
@@ -170,16 +171,16 @@ def _with_zeros(case: Case, most: float, sides: Sequence[_Side], after: SamplesT
 def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | None) -> _Side:
     """Return the levels of a case, None if *samples* do not have it, on *hosts* (numbers)."""
     count = sessions.hosts
-    level, is_busy = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
+    level, none = np.full(count, np.nan), np.zeros(len(hosts), dtype=np.bool_)
     if number is None:
-        return _Side(level[hosts], np.zeros(len(hosts)), is_busy[hosts])
+        return _Side(level[hosts], np.zeros(len(hosts)), none, none)
+    values, counts, which = samples.good(number)
     if event_limits.is_exact(samples.cases[number]):
-        values, counts, which = samples.good(number)
         # A single wrong answer decides, whatever the number of right ones.
         is_counted = samples.cases[number].limit is not None
         ends = np.cumsum(counts)
         level[which] = np.maximum.reduceat(values, ends - counts) if is_counted else values[ends - 1]
-        return _Side(level[hosts], np.ones(len(hosts)), is_busy[hosts])
+        return _Side(level[hosts], np.ones(len(hosts)), none, none)
     losses = case_losses(samples, sessions, number)
     host = sessions.host[losses.session]
     level = of_hosts(losses.loss, host, count)
@@ -190,6 +191,7 @@ def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int | 
         level[hosts],
         np.bincount(host, losses.count, minlength=count).astype(np.float64)[hosts],
         is_busy[hosts],
+        np.isin(hosts, which) & np.isnan(level[hosts]),
         session_noise(of_sessions, sessions)[0] ** 2 * len(np.unique(host)) / max(len(host), 1),
         max(losses.noise, losses.step / math.sqrt(12)) ** 2,
         int((losses.count - 1).sum()),
@@ -245,6 +247,9 @@ def _measured(
 ) -> MetricChange:
     """Return the change of a measured case; *noise* is the variance of a repetition with its freedom."""
     both = np.isfinite(sides[0].level) & np.isfinite(sides[1].level)
+    if not both.any():
+        values = [np.where(side.is_zero, 0.0, np.exp(case.loss_sign * side.level)) for side in sides]
+        return _counted(case, names, [replace(s, level=v) for s, v in zip(sides, values, strict=True)])
     calm = both & ~sides[0].is_busy & ~sides[1].is_busy
     places = np.flatnonzero(calm if calm.any() else both)
     before, after = (side.level[places] for side in sides)
@@ -261,13 +266,15 @@ def _measured(
     size, low, high = (math.expm1(sign * end) for end in (centre, centre - sign * width, centre + sign * width))
     least = max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(good))
     (limit,), _, (floor,) = questions.limits(np.array([error]), np.array([spread.freedom]), 2 * tests, least)
-    unlike: list[tuple[str, float]] = []
+    was_zero, is_zero = (side.is_zero for side in sides)
+    unlike = [(names[i], -1.0) for i in np.flatnonzero(is_zero & np.isfinite(sides[0].level)).tolist()]
+    unlike += [(names[i], 1.0) for i in np.flatnonzero(was_zero & np.isfinite(sides[1].level)).tolist()]
     if count >= FEWEST_HOSTS:
         wide, freedoms = np.array([spread.of_another]), np.array([spread.freedom])
         beyond = questions.limits(wide, freedoms, tests * count, LEAST_LOSS)[0]
         far = np.abs(losses - centre)
         order = [i for i in np.argsort(-far).tolist() if far[i] > beyond]
-        unlike = [(names[places[i]], math.expm1(sign * losses[i])) for i in order]
+        unlike += [(names[places[i]], math.expm1(sign * losses[i])) for i in order]
     was, now = (float(np.exp(sign * np.median(levels[spread.good]))) for levels in (before, after))
     word: Word = "unchanged" if abs(centre) + width <= LEAST_LOSS else "undecided"
     if abs(centre) > limit:
