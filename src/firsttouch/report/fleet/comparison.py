@@ -214,11 +214,10 @@ class Compared(Struct, frozen=True):
         return replace(self.changes, rows=rows)
 
     def table(self) -> str:
-        """Return the summary line, the worst hosts, and the most urgent changes."""
+        """Return the summary line, what only one campaign has, the worst hosts, and the most urgent changes."""
         changes = self.of_note.columns(*range(len(_HEADER) - 1))
-        parts = [forms.terminal(self.hosts, _SHORT)] if self.hosts.rows else []
-        parts += [forms.terminal(changes, _SHORT)] if changes.rows else []
-        return "\n\n".join([wrap_text(self.document["line"], 2), *parts])
+        tables = [forms.terminal(table, _SHORT) for table in (self.lost, self.hosts, changes) if table.rows]
+        return "\n\n".join([wrap_text(self.document["line"], 2), *tables])
 
     def page(self) -> Document:
         """Return the page."""
@@ -238,14 +237,15 @@ class Compared(Struct, frozen=True):
         """Return a document of *changes* and the first *rows* of the other tables, if they have any."""
         line = Paragraph([Span(self.document["line"], "b")])
         lead = [line, Paragraph(when_made(self.document["generated"]), "small")]
-        others = (
-            ("Hosts that changed unlike the others", self.hosts, "hosts"),
+        other_tables = (
             ("What only one of them has", self.lost, "missing"),
+            ("Hosts that changed unlike the others", self.hosts, "hosts"),
         )
-        sections = [
-            Section("What changed", changes, "changes"),
-            *(Section(title, table.first(rows, where), key) for title, table, key in others if table.rows),
-        ]
+        lost, hosts = (
+            [Section(title, table.first(rows, where), key)] if table.rows else []
+            for title, table, key in other_tables
+        )
+        sections = [*lost, Section("What changed", changes, "changes"), *hosts]
         return Document(self.document["title"], lead, sections, foot)
 
 
@@ -262,11 +262,14 @@ def build(
     busy = f" Not idle: {list_names(comparison.busy, most=_NAMED)}." if comparison.busy else ""
     both = f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both"
     lost = _lost(comparison, names)
+    of_one = {"host": comparison.hosts_of_one, "metric": comparison.cases_of_one}
+    counts_of_one = [count(n, noun) for noun, items in of_one.items() if (n := sum(map(len, items)))]
+    only = f"Only in one: {', '.join(counts_of_one)}. " if lost else ""
     document = render.report_document(
         kind="comparison",
         title=f"What changed from {clean(names[0])} to {clean(names[1])}",
         generated=(generated or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds"),
-        line=f"{both}: {words}. {first}{_unlike(comparison)}{busy}",
+        line=f"{both}: {words}. {only}{first}{_unlike(comparison)}{busy}",
         counts=counts,
         busy=list(comparison.busy),
         missing=[{"what": what, "reason": why} for what, why in lost],
