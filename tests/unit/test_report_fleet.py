@@ -532,7 +532,7 @@ class TestCompare:
         for compared, *expected in ((worse, "worse", 0.0, 3.0), (better, "better", 3.0, 0.0)):
             change = compared.changes[0]
             assert [change.word, change.before, change.after] == expected
-        assert [host.name for host in worse.changed] == [host.name for host in better.changed] == ["n2"]
+            assert [(host.name, host.lost, host.new) for host in compared.changed] == [("n2", (), ())]
         # Another program or other PUs do not show that the fault is gone.
         changes = compare(faulty, table(good, other, count=0.0)).changes
         assert {change.word for change in changes} == {"unchanged"}

@@ -132,7 +132,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         case = next(t[0].cases[n] for t, n in zip(tables, places, strict=True) if n is not None)
         sides = [_side(*t, n) for t, n in zip(tables, places, strict=True)]
         if limit := case.limit:
-            sides = _with_zeros(case, limit.most, sides, after, tables[1][2])
+            sides = _with_zeros(case, limit.most, sides, tables)
         had, has = (np.isfinite(side.level) | side.is_zero for side in sides)
         if not (had & has).any():
             alone[places[0] is None].append(case.title)
@@ -159,12 +159,20 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     )
 
 
-def _with_zeros(case: Case, most: float, sides: Sequence[_Side], after: SamplesTable, hosts: Ints) -> list[_Side]:
-    """Return *sides* with 0 where only the other side has more events than *most*, if *after* can show them."""
-    cases = [number for number, other in enumerate(after.cases) if event_limits.would_count(other, case)]
-    is_counted = np.isin(hosts, [host for number in cases for host in after.good(number)[2].tolist()])
+def _with_zeros(
+    case: Case, most: float, sides: Sequence[_Side], tables: Sequence[tuple[SamplesTable, Sessions, Ints]]
+) -> list[_Side]:
+    """Return *sides* with 0 where only the other one has the case, but other records would show its events.
+
+    More events than *most* are a change even without such records before them.
+    """
     had, has = (side.level for side in sides)
-    gaps = (np.isnan(had) & (has > most), np.isnan(has) & (had > most) & is_counted)
+    is_counted = []
+    for samples, _, hosts in tables:
+        cases = [number for number, other in enumerate(samples.cases) if event_limits.would_count(other, case)]
+        is_counted.append(np.isin(hosts, [host for number in cases for host in samples.good(number)[2].tolist()]))
+    has_new = np.isfinite(has) & (is_counted[0] | (has > most))
+    gaps = (np.isnan(had) & has_new, np.isnan(has) & np.isfinite(had) & is_counted[1])
     return [replace(s, level=np.where(gap, 0.0, s.level)) for s, gap in zip(sides, gaps, strict=True)]
 
 
