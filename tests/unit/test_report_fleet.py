@@ -222,6 +222,8 @@ class TestCommand:
         argv = ("report", tmp_path / "st", "-o", tmp_path / "out", "--system", "s")
         done = run_captured(*argv, **env)
         assert (done.status, "no record of system s" in done.err) == (2, True)
+        done = run_captured(*argv[:-2], "--max-age", "1d", **env)
+        assert (done.status, "are older than --max-age" in done.err) == (2, True)
         for host, host_records in records_by_host(hosts=6).items():
             store.append(tmp_path / "st", [replace(r, samples=(10.0,)) for r in host_records if host != "n005"])
         done = run_captured(*argv, **env)

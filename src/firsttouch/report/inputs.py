@@ -239,7 +239,11 @@ class Gathered(Struct, frozen=True, dict=True):
         self.refuse_unread()
         for host, sentence in self.ahead().items():
             return BadInput(f"no record counts: {one_line(host)}: {sentence}")
-        return BadInput(f"no record in {', '.join(map(str, self.paths))}: a run writes them to records.jsonl")
+        where = ", ".join(map(str, self.paths))
+        if self.since and any(len(tables.values) for tables in replace(self, since=None)._tables()):
+            date = f"{self.since:%Y-%m-%d %H:%M} UTC"
+            return BadInput(f"all records in {where} are older than --max-age: they are from before {date}")
+        return BadInput(f"no record in {where}: a run writes them to records.jsonl")
 
 
 def gather(paths: Sequence[Path], max_age: float | None = None, *, logs: bool = False) -> Gathered:
