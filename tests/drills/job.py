@@ -210,7 +210,7 @@ class Cluster:
             # A step is a child of the process that holds the host's lock.
             patch.setattr(host_lock, "ancestors", lambda: [os.getpid(), *ancestors()])
             idle = Record("topology", "busy_pus", "1", "neither", (0.0,))
-            patch.setattr(kernel_settings, "_busy", lambda _root: idle)
+            patch.setattr(kernel_settings, "busy_pus", lambda *_: idle)
             patch.setattr(kernel_settings, "_frequency", lambda _root: self._property("frequency_share", 1.0))
             patch.setattr(configuration, "read", self._configuration)
             patch.setattr(memory_modules, "_dmidecode", self._dmidecode)

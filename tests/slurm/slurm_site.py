@@ -29,7 +29,7 @@ _ON_IDLE_HOST = """\
 import sys
 from firsttouch import cli
 from firsttouch.benchmarks import kernel_settings as settings
-settings._busy = lambda _root: settings.Record("topology", "busy_pus", "1", "neither", (0.0,))
+settings.busy_pus = lambda *_: settings.Record("topology", "busy_pus", "1", "neither", (0.0,))
 sys.exit(cli.main())
 """
 
@@ -128,7 +128,7 @@ class Site:
         with pytest.MonkeyPatch.context() as patch:
             # Other programs of this machine do not make its hosts busy, before steps and in them.
             idle = kernel_settings.Record("topology", "busy_pus", "1", "neither", (0.0,))
-            patch.setattr(kernel_settings, "_busy", lambda _root: idle)
+            patch.setattr(kernel_settings, "busy_pus", lambda *_: idle)
             patch.setattr(backends, "command", lambda *_: [sys.executable, "-c", _ON_IDLE_HOST])
             patch.setenv("SLURM_JOB_PARTITION", "all")
             for host in hosts:

@@ -503,8 +503,8 @@ def test_a_busy_host_is_looked_at_again_after_longer_and_longer_pauses(
     clock, lines = ManualClock(), []
     campaign = campaigns.create(planned(tmp_path, "validate", only=["topology"]))
     runner = running._Runner(campaign, lines.append, ["firsttouch"], clock=clock)
-    looks = iter(busy)
-    monkeypatch.setattr(runner, "look", lambda: next(looks))
+    looks = iter(Record("topology", "busy_pus", "1", "neither", (pus,)) for pus in busy)
+    monkeypatch.setattr(running.kernel_settings, "busy_pus", lambda: next(looks))
     assert runner.is_quiet() == (busy[-1] == 0)
     assert clock.sleeps == pauses
     assert (len(lines), list(looks)) == (len(pauses), [])

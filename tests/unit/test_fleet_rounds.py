@@ -64,7 +64,8 @@ def key(step):
 def campaign(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
     monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path / "verdicts"))
-    monkeypatch.setattr(running._Runner, "look", lambda runner: 0.0)
+    idle = Record("topology", "busy_pus", "1", "neither", (0.0,))
+    monkeypatch.setattr(running.kernel_settings, "busy_pus", lambda: idle)
     monkeypatch.setattr(running, "GONE", 30.0)
     # Heartbeats follow the clocks of the test: a file that got none for long only shows that this machine is busy.
     monkeypatch.setattr(running.Leases, "_age", lambda leases, file: 0.0)

@@ -110,7 +110,7 @@ def test_a_measurement_has_the_health_of_its_host(root, tmp_path, monkeypatch, c
 
 def test_records_state_the_load_before_the_measurement(tmp_path, monkeypatch):
     busy = Record("topology", "busy_pus", "1", "neither", (2.0,))
-    monkeypatch.setattr(kernel_settings, "_busy", lambda _root: busy)
+    monkeypatch.setattr(kernel_settings, "busy_pus", lambda *_: busy)
     file = tmp_path / "records.jsonl"
     with hold_and_record(file, share_host=True) as keep:
         assert not file.exists()  # a skipped step has no records

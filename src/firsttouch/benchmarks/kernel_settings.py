@@ -35,7 +35,7 @@ def records(root: Path = Path("/"), since: Usage | None = None) -> Iterator[Reco
     for metric, value in settings.items():
         if value is not None:
             yield Record("topology", metric, "1", "neither", (value,), software=software())
-    yield _busy(root) if since is None else busy_pus(since, root)
+    yield busy_pus(since, root)
 
 
 def _frequency(root: Path) -> float | None:
@@ -59,16 +59,6 @@ def _usable(root: Path) -> float | None:
     return len(host.allowed_pus) / len(host.pus) if host.pus else None
 
 
-def _busy(root: Path) -> Record:
-    """Return how many PUs others use during half a second.
-
-    It is 0 if the kernel does not show it, because an earlier record would otherwise remain the latest.
-    """
-    before = usage(root)
-    time.sleep(_SECONDS)
-    return busy_pus(before, root)
-
-
 class Usage(Struct, frozen=True):
     """The *time* (s) of a clock, and the processor time (s) of *others* so far: of all, and *by_process*."""
 
@@ -89,8 +79,14 @@ def usage(root: Path = Path("/")) -> Usage:
     return Usage(time.monotonic(), sum(map(int, total)) / ticks - sum(os.times()[:4]), by_process)
 
 
-def busy_pus(since: Usage, root: Path = Path("/")) -> Record:
-    """Return how many PUs others used *since* then, and the programs that used most of them."""
+def busy_pus(since: Usage | None = None, root: Path = Path("/")) -> Record:
+    """Return how many PUs others used *since* then (None: use for half a second), and the busiest programs.
+
+    It is 0 if the kernel does not show it, because an earlier record would otherwise remain the latest.
+    """
+    if since is None:
+        since = usage(root)
+        time.sleep(_SECONDS)
     now = usage(root)
     seconds = max(now.time - since.time, _SECONDS)
     pus = round(max(now.others - since.others, 0.0) / seconds, 2)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import drawn_order, kernel_settings, profiles
@@ -118,8 +117,6 @@ def run(
         runner.journal.open()
         runner.journal.note_lost()
         runner.is_again = not runner.left()
-        if campaign.judged:
-            runner.look()
         with runner.progress, runner.taking_part():
             runner.go()
             if judge is not None and campaign.judged:
@@ -267,20 +264,11 @@ class _Runner:
         ):
             return follow(process, 1, self.beat)
 
-    def look(self) -> float:
-        """Record the host's kernel settings; return how many PUs other programs keep busy."""
-        records = [
-            replace(r, system=self.campaign.system, partition=slurm.partition()) for r in kernel_settings.records()
-        ]
-        begin, end = self.journal.add(records)
-        self._note(Step("settings", ()), "measured", begin=begin, end=end)
-        return next((r.value for r in records if r.metric == "busy_pus"), 0.0)
-
     def is_quiet(self) -> bool:
         """Wait until no other program keeps this host busy; return False if it is still busy after all pauses."""
         pauses = _SMOKE_PAUSES if self.campaign.effort == "smoke" else _PAUSES
         for pause in (*pauses, None):
-            busy = self.look()
+            busy = kernel_settings.busy_pus().value
             if busy < BUSY:
                 return True
             if pause is not None:
