@@ -8,6 +8,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from factories.stored_roots import stored_root
 from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
 from firsttouch.errors import BadInput
@@ -326,10 +327,7 @@ class TestSettings:
             "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq": "2000000",
             "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "2500000",
         }
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text + "\n")
-        settings = {r.metric: r.value for r in kernel_settings.records(tmp_path)}
+        settings = {r.metric: r.value for r in kernel_settings.records(stored_root(tmp_path, files))}
         # Without /proc/stat a record of 0 busy PUs is written, which replaces an earlier one.
         assert settings == {"huge_pages": 0.0, "numa_balancing": 1.0, "frequency_share": 0.8, "busy_pus": 0.0}
 
