@@ -225,7 +225,7 @@ class _Wave(Struct, frozen=True):
 
 
 class _Steps(Struct, frozen=True):
-    """The *change* of each host (rows) in each week from the second one on, 0 if it is not *known*.
+    """The *change* of each host (rows) in each week from the second one on, 0 where it is not known.
 
     It is the mean since then less the mean *before*, with its *variance* by noise. *sums* and *counts* are of the
     values of each host in each week.
@@ -237,7 +237,7 @@ class _Steps(Struct, frozen=True):
     before: Floats
     change: Floats
     variance: Floats
-    known: Bools
+    is_known: Bools
 
     @classmethod
     def of(cls, loss: Floats, sessions: Sessions) -> _Steps:
@@ -261,11 +261,11 @@ class _Steps(Struct, frozen=True):
         sum_before, n_before = (column.cumsum(axis=1)[:, :-1] for column in (sums, counts))
         sum_all, n_all = (column.sum(axis=1, keepdims=True) for column in (sums, counts))
         n_since = n_all - n_before
-        known = (n_before > 0) & (n_since > 0)
+        is_known = (n_before > 0) & (n_since > 0)
         before = sum_before / np.maximum(n_before, 1)
-        change = np.where(known, (sum_all - sum_before) / np.maximum(n_since, 1) - before, 0.0)
+        change = np.where(is_known, (sum_all - sum_before) / np.maximum(n_since, 1) - before, 0.0)
         variance = noise**2 * (1 / np.maximum(n_before, 1) + 1 / np.maximum(n_since, 1))
-        return cls(sums, counts, noise, before, change, variance, known)
+        return cls(sums, counts, noise, before, change, variance, is_known)
 
     def waves(self, sessions: Sessions) -> Iterator[_Wave]:
         """Yield the steps that hosts made at once or in waves, by about the same amount.
@@ -315,10 +315,10 @@ def _since(size: Floats, wave: _Wave, sessions: Sessions) -> Ints:
         # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update.
         none, wide = _log_density(change, variance), variance + _OWN_CHANGE**2
         its_own = _log_density(change, wide) - none + math.log(_OWN_SHARE / len(weeks))
-        its_own = np.where(steps.known, its_own, -np.inf)
+        its_own = np.where(steps.is_known, its_own, -np.inf)
         for _ in range(20):
             exact, coarse = (_log_density(change - 1, of + deviation**2) for of in (variance, wide))
-            gains = np.where(steps.known, np.logaddexp(exact, coarse + math.log(_OWN_SHARE)) - none, 0.0)
+            gains = np.where(steps.is_known, np.logaddexp(exact, coarse + math.log(_OWN_SHARE)) - none, 0.0)
             gains = np.hstack([gains, np.zeros((len(hosts), 1))]) + np.log(np.maximum(shares, 0.1 / len(hosts)))
             gains = np.hstack([gains, its_own])
             chances = np.exp(gains - gains.max(axis=1, keepdims=True))
@@ -326,7 +326,7 @@ def _since(size: Floats, wave: _Wave, sessions: Sessions) -> Ints:
             with_it, own = chances[:, : len(weeks) - 1], chances[:, len(weeks) :]
             shares = with_it[steps.counts.any(axis=1)].mean(axis=0)
             shares = np.append(shares, 1 - shares.sum())
-            is_likely = (with_it > 0.5) & steps.known
+            is_likely = (with_it > 0.5) & steps.is_known
             if is_likely.any():
                 spread = (float(np.median(np.abs(change[is_likely] - 1))) / NORMAL_MEDIAN) ** 2
                 deviation = math.sqrt(max(spread - float(np.median(variance[is_likely])), 1e-4))
