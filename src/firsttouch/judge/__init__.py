@@ -4,7 +4,8 @@
 In: measurements of hosts and the references of a system. Out: the verdict of each host. In the order of the data:
 
 - ``levels``: the losses of parts by session, and the one change detector
-- ``questions``, ``part_judge``: parts compared with siblings and with themselves; updates and groups of hosts
+- ``updates``: steps that many hosts share, which are taken off
+- ``questions``, ``part_judge``: parts compared with siblings and with themselves; groups of hosts
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
 - ``equal_parts``: equal parts of one host compared with each other
 - ``event_limits``: counts of events

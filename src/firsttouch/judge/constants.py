@@ -29,6 +29,8 @@ STABLE_SESSIONS, BAD_SESSIONS = 5, 2
 SUDDEN_LIMITS: Final = 2.0
 #: The fewest hosts that change together: their number, and their share of all hosts.
 UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
+#: Steps of hosts are one update of a few if they differ by at most this share, and of more hosts otherwise.
+EQUAL_STEPS: Final = 0.1
 #: The most repetitions of a case in a campaign: if its noise is unknown, and otherwise.
 MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
 #: The fewest bad sessions of an intermittent host, in two periods or more.
@@ -49,6 +51,11 @@ OUTLIER: Final = 3.0
 #: The probability with which a loss at the sight is detected.
 DETECTED: Final = 1.645
 
+#: A step is clear if it is this number of standard errors from zero, which chance causes in 6 of 100,000.
+CLEAR_STEP: Final = 4.0
+#: The share of hosts that have changes of their own, and the deviation of their sizes in sizes of an update
+#: (J. W. Tukey, A survey of sampling from contaminated distributions, 1960).
+OWN_SHARE, OWN_CHANGE = 0.01, 3.0
 #: The share of stable hosts whose series chance divides. A false change only discards older sessions.
 CHANGE_TAIL: Final = 1e-3
 #: The least noise that is assumed.

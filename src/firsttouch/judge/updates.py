@@ -18,11 +18,15 @@ from msgspec.structs import replace
 
 from firsttouch.judge import levels
 from firsttouch.judge.constants import (
+    CLEAR_STEP,
+    EQUAL_STEPS,
     FEWEST_HOSTS,
     LEAST_LOSS,
     LEAST_NOISE,
     MOST_BAD,
     NORMAL_MEDIAN,
+    OWN_CHANGE,
+    OWN_SHARE,
     PASS_SIGHT,
     STABLE_SESSIONS,
     UPDATED_HOSTS,
@@ -35,12 +39,8 @@ from firsttouch.statistics import FloatOrFloats, as_logarithm
 
 #: The most updates in one table, and the rounds in which the hosts and the sizes of one are estimated.
 _MOST_UPDATES, _ROUNDS = 8, 3
-#: A class of parts has an update if its size is this number of standard errors from zero.
-_CLEAR = 4.0
 #: The sessions on each side of an update that show its size.
 _NEAR = 2 * STABLE_SESSIONS
-#: The share of hosts that have a change of their own near an update, and the deviation of its size (in updates).
-_OWN_SHARE, _OWN_CHANGE = 0.01, 3.0
 
 
 class Update(Struct, frozen=True):
@@ -278,7 +278,7 @@ class _Steps(Struct, frozen=True):
             return
         at = np.argmax(np.abs(self.change) / np.sqrt(self.variance), axis=1)
         size, deviation = self.change[hosts, at], np.sqrt(self.variance[hosts, at])
-        is_clear = np.abs(size) > np.maximum(_CLEAR * deviation, LEAST_LOSS)
+        is_clear = np.abs(size) > np.maximum(CLEAR_STEP * deviation, LEAST_LOSS)
         measured = self.counts.any(axis=1)
         means = self.sums.sum(axis=1) / np.maximum(self.counts.sum(axis=1), 1)
         before = np.where(is_clear, self.before[hosts, at], means)
@@ -290,7 +290,7 @@ class _Steps(Struct, frozen=True):
                 continue
             middle = float(np.median(size[wave]))
             typical = float(np.median(np.abs(size[wave] - middle))) / NORMAL_MEDIAN
-            is_equal = typical <= max(self.noise * 0.8, 0.1 * abs(middle))
+            is_equal = typical <= max(self.noise * 0.8, EQUAL_STEPS * abs(middle))
             is_new = abs(float(np.median(before[wave])) - usual) < abs(middle) / 2
             is_wide = len(wave) >= UPDATED_SHARE * (1 if is_equal else 2) * count
             if is_new and is_wide and may_be_update(middle, len(wave), count):
@@ -313,12 +313,12 @@ def _since(size: Floats, wave: _Wave, sessions: Sessions) -> Ints:
     for _ in range(2):
         change, variance = steps.change, steps.variance
         # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update.
-        none, wide = _log_density(change, variance), variance + _OWN_CHANGE**2
-        its_own = _log_density(change, wide) - none + math.log(_OWN_SHARE / len(weeks))
+        none, wide = _log_density(change, variance), variance + OWN_CHANGE**2
+        its_own = _log_density(change, wide) - none + math.log(OWN_SHARE / len(weeks))
         its_own = np.where(steps.is_known, its_own, -np.inf)
         for _ in range(20):
             exact, coarse = (_log_density(change - 1, of + deviation**2) for of in (variance, wide))
-            gains = np.where(steps.is_known, np.logaddexp(exact, coarse + math.log(_OWN_SHARE)) - none, 0.0)
+            gains = np.where(steps.is_known, np.logaddexp(exact, coarse + math.log(OWN_SHARE)) - none, 0.0)
             gains = np.hstack([gains, np.zeros((len(hosts), 1))]) + np.log(np.maximum(shares, 0.1 / len(hosts)))
             gains = np.hstack([gains, its_own])
             chances = np.exp(gains - gains.max(axis=1, keepdims=True))
@@ -356,4 +356,4 @@ def _is_clear(sizes: Floats, errors: Floats) -> bool:
     order = np.argsort(sizes * np.sign(mean))
     middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2 * (1 - 1e-9)))
     is_common = sizes[order][middle] * np.sign(mean) > abs(mean) / 2
-    return bool(is_common and abs(mean) > max(_CLEAR / math.sqrt(weights.sum()), LEAST_LOSS / 5))
+    return bool(is_common and abs(mean) > max(CLEAR_STEP / math.sqrt(weights.sum()), LEAST_LOSS / 5))
