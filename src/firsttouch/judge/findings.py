@@ -107,46 +107,27 @@ class Findings(Struct, frozen=True, dict=True):
         column: Floats = numbers[self.samples.case[rows], self.by[rows]]
         return column
 
-    @cached_property
-    def value(self) -> Floats:
-        """The median of the used repetitions of each row (NaN: none is used)."""
-        groups = [np.arange(of_case.start, of_case.stop) for of_case, _ in self.samples.by_case()]
-        return np.concatenate([np.zeros(0), *map(self.medians, groups)])
-
-    @cached_property
-    def n(self) -> Ints:
-        """The number of used repetitions of each row."""
-        groups = [np.arange(of_case.start, of_case.stop) for of_case, _ in self.samples.by_case()]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(self._used(of_case)[1] for of_case in groups)])
-
-    def _used(self, groups: NDArray[np.integer]) -> tuple[Floats, Ints]:
-        """Return the used repetitions of some rows, and how many each has."""
+    def _repetitions(self, groups: NDArray[np.integer]) -> tuple[Ints, Ints]:
+        """Return the used repetitions of some rows, and the place of each one's row among these."""
         repetitions, place = self.samples.rows_of_each(groups)
-        now = self.counts_now[repetitions]
-        return self.samples.value[repetitions[now]], np.bincount(place[now], minlength=len(groups))
+        is_used = self.counts_now[repetitions]
+        return repetitions[is_used], place[is_used]
 
     def medians(self, groups: NDArray[np.integer]) -> Floats:
         """Return the median of the used repetitions of some rows (NaN: none is used)."""
-        values, n = self._used(groups)
-        medians = np.full(len(n), np.nan)
-        medians[n > 0] = group_medians(values, n[n > 0])
-        return medians
+        return self.used(groups)[0]
 
-    @property
-    def sessions(self) -> Ints:
-        """The number of sessions of the used repetitions of each row."""
-        ordinal, row = self.samples.ordinal[self.counts_now], np.repeat(np.arange(len(self.n)), self.n)
-        is_first = np.append(True, np.diff(row) != 0)[: len(row)]
-        is_first[1:] |= ordinal[1:] != ordinal[:-1]
-        counts: Ints = np.bincount(row[is_first], minlength=len(self.n))
-        return counts
+    def used(self, groups: NDArray[np.integer]) -> tuple[Floats, Ints, Ints]:
+        """Return the median of the used repetitions of some rows, their number, and the number of sessions."""
+        repetitions, place = self._repetitions(groups)
+        n, medians = np.bincount(place, minlength=len(groups)), np.full(len(groups), np.nan)
+        medians[n > 0] = group_medians(self.samples.value[repetitions], n[n > 0])
+        session = self.samples.ordinal[repetitions]
+        is_first = np.append(True, (place[1:] != place[:-1]) | (session[1:] != session[:-1]))[: len(place)]
+        return medians, n, np.bincount(place[is_first], minlength=len(groups))
 
-    @cached_property
-    def change(self) -> Floats:
-        """``value`` relative to the expected value of each row, less 1 (NaN: not comparable)."""
-        return self._relative(self.value, slice(None))
-
-    def _relative(self, values: Floats, rows: slice | NDArray[np.integer]) -> Floats:
+    def relative(self, values: Floats, rows: slice | NDArray[np.integer]) -> Floats:
+        """Return *values* of some rows relative to their expected ones, less 1 (NaN: not comparable)."""
         expected = self.of_decider("value", rows)
         expected[~((expected > 0) & ~self.of_events[self.samples.case[rows]])] = np.nan
         change = np.divide(values, expected, out=expected)
@@ -159,7 +140,7 @@ class Findings(Struct, frozen=True, dict=True):
         signs = np.array([-1 if case.better == "higher" else 1 for case in self.samples.cases], dtype=np.int8)
         is_neither = np.array([case.better == "neither" for case in self.samples.cases], dtype=np.bool_)
         losses, bad = np.zeros(len(self.words)), np.flatnonzero(self.words != PASS)
-        case, changes = self.samples.case[bad], self._relative(self.medians(bad), bad)
+        case, changes = self.samples.case[bad], self.relative(self.medians(bad), bad)
         of_bad = np.where(is_neither[case], np.abs(changes), changes * signs[case])
         losses[bad] = np.clip(np.nan_to_num(of_bad), 0.0, 1.0)
         return losses
@@ -410,10 +391,10 @@ class Findings(Struct, frozen=True, dict=True):
     def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
         """Yield the finding of each group."""
         samples = self.samples
-        repetitions, n = self._used(groups)
-        used = repetitions.tolist()
+        repetitions, place = self._repetitions(groups)
+        used, ends = samples.value[repetitions].tolist(), np.bincount(place, minlength=len(groups)).cumsum()
         of_groups = (column[groups] for column in (samples.case, self.by, self.words))
-        columns = (groups, *of_groups, self.medians(groups), n.cumsum())
+        columns = (groups, *of_groups, self.medians(groups), ends)
         whose = (f"the reference of {self.system.name}", "the fleet", "")  # SYSTEM, FLEET, NONE
         begin = 0
         for group, of_case, by, verdict, value, end in zip(*(c.tolist() for c in columns), strict=True):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
@@ -103,7 +104,7 @@ class Ranks(Struct, frozen=True, dict=True):
         values = np.array([reference.value if reference else np.nan for reference in references], dtype=float)
         return np.where((values > 0) & ~self.findings.of_events, values, np.nan)
 
-    def from_reference(self, rows: slice | NDArray[np.intp]) -> Floats:
+    def from_reference(self, rows: NDArray[np.intp]) -> Floats:
         """Return the relative difference of the values of *rows* from the :meth:`reference` of their cases.
 
         All hosts are compared with the same value, so the results can be drawn and counted together. NaN: not
@@ -111,7 +112,7 @@ class Ranks(Struct, frozen=True, dict=True):
         """
         findings = self.findings
         expected = np.where(findings.by[rows] == NONE, np.nan, self._case_values[findings.samples.case[rows]])
-        differences: Floats = findings.value[rows] / expected - 1
+        differences: Floats = findings.medians(rows) / expected - 1
         return differences
 
     @cached_property
@@ -169,19 +170,20 @@ def _named(findings: Findings, rows: slice) -> pl.DataFrame:
     is_unjudged = (by == NONE) & (words == PASS)
     verdicts = np.where(is_unjudged, len(ORDER), words)
     newest = findings.samples.newest(rows)
+    value, n, sessions = findings.used(np.arange(rows.start, rows.stop))
     columns = {
         "system": pl.repeat(findings.system.name, len(words), eager=True),
         "host": pl.Series(samples.hosts, dtype=pl.String).gather(samples.host[rows]),
         "metric": pl.Series([case.name for case in samples.cases], dtype=pl.String).gather(samples.case[rows]),
         "unit": pl.Series([case.unit for case in samples.cases], dtype=pl.String).gather(samples.case[rows]),
-        "value": findings.value[rows],
+        "value": value,
         **{name: findings.of_decider(name, rows) for name in ("minimum", "maximum")},
         "expected": findings.of_decider("value", rows),
-        "change": findings.change[rows],
+        "change": findings.relative(value, rows),
         "loss": findings.losses[rows],
         "by": pl.Series(DECIDERS).gather(by),
-        "passes": findings.n[rows],
-        "sessions": findings.sessions[rows],
+        "passes": n,
+        "sessions": sessions,
         "newest": pl.Series(newest).set(pl.Series(newest == 0), None),
         "verdict": pl.Series([*ORDER, "not judged"]).gather(verdicts),
     }
@@ -233,16 +235,19 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     for host in hosts:
         cells = [_empty(NOT_MEASURED)] * len(cases)
         rows = findings.groups(host)
-        differences = ranks.from_reference(rows).tolist()
+        differences, (values, used, _) = ranks.from_reference(rows).tolist(), findings.used(rows)
+        changes = findings.relative(values, rows).tolist()
         for place, group in enumerate(rows.tolist()):
             case = int(samples.case[group])
             if case not in column:
                 continue
             word = ORDER[findings.words[group]]
             # A cell and its tooltip use the same expected value: the column's, or the one that decided.
-            change = differences[place] if word == "pass" else float(findings.change[group])
+            change = differences[place] if word == "pass" else changes[place]
             sign = "" if word == "pass" else SIGNS[word]
-            cells[column[case]] = _cell(change, better[column[case]], sign, _tip(ranks, host, group))
+            measured = values[place], int(used[place])
+            tip = _tip(ranks, host, group, measured) if math.isfinite(changes[place]) else host
+            cells[column[case]] = _cell(change, better[column[case]], sign, tip)
         word = ORDER[ranks.words[host]]
         name = Cell(host, tone=f"word-{word}", sign=SIGNS[word])
         if detailed is not None:
@@ -293,10 +298,11 @@ def _empty(sign: str = "") -> Cell:
     return Cell(sign=sign, meaning=MARKS[sign]) if sign else Cell()
 
 
-def _tip(ranks: Ranks, host: str, group: int) -> str:
+def _tip(ranks: Ranks, host: str, group: int, measured: tuple[float, int]) -> str:
     """Return the tooltip of a cell; the header of its column names the metric.
 
-    The reference is the column's, or the one by which this host does not pass.
+    *measured* are the value and the number of used repetitions. The reference is the column's, or the one by which
+    this host does not pass.
     """
     findings = ranks.findings
     number_of_case = int(findings.samples.case[group])
@@ -304,11 +310,11 @@ def _tip(ranks: Ranks, host: str, group: int) -> str:
     # Nothing judged a metric whose decider is NONE, the last one.
     deciders = (*findings.references[number_of_case], None)
     reference = deciders[findings.by[group]] if findings.words[group] else ranks.reference(number_of_case)
-    if reference is None or not np.isfinite(findings.change[group]):
+    if reference is None:
         return host
-    value = quantity(float(findings.value[group]), case.unit)
+    value = quantity(float(measured[0]), case.unit)
     expected = f"expected {number(reference.value)}{_limit_text(reference, case.better)}"
-    return f"{host}: {value}, {expected}, n {findings.n[group]}"
+    return f"{host}: {value}, {expected}, n {measured[1]}"
 
 
 def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
