@@ -256,8 +256,9 @@ class _Judging:
     def _drop_invalid(self, number: int) -> None:
         """Exclude all repetitions of an invalid value."""
         groups = self._samples.groups(number)
-        is_invalid = np.repeat(self._findings.words[groups] == INVALID, self._samples.counts[groups])
-        self._findings.counts_now[self._samples.rows_of(groups)][is_invalid] = False
+        if (is_invalid := self._findings.words[groups] == INVALID).any():
+            repetitions = np.repeat(is_invalid, self._samples.counts[groups])
+            self._findings.counts_now[self._samples.rows_of(groups)][repetitions] = False
 
     # ------------------------------------------------------------------
     # Measured values, judged by parts
