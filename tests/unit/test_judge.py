@@ -668,6 +668,14 @@ class TestUpdates:
         of_hosts = verdicts(weeks(8, fault, hosts=12, repetitions=3))
         assert (of_hosts.pop("n5").verdict, words(of_hosts)) == ("fail", {"pass"})
 
+    def test_hosts_that_may_share_a_fault_state_its_size(self):
+        findings = findings_of(weeks(12, lambda *of: update(0.08, 7)(*of) * (of[0] < 4), nature=0.006))
+        for verdict in (findings.verdict(f"n{host}") for host in range(4)):
+            assert verdict.verdict == "undecided"
+            assert re.search(
+                r"bandwidth [78]\.\d % worse than its own level, .* with other hosts at the time", verdict.line()
+            )
+
     def test_the_line_names_the_hosts_that_changed(self):
         findings = findings_of(weeks(10, lambda *of: update(0.08, 6)(*of) * (of[0] > 2), hosts=20))
         assert findings.notes()[0].startswith("changed together: 17 of 20 hosts lost")

@@ -25,7 +25,6 @@ from firsttouch.host.host_lists import named, natural
 from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.part_judge import Judged
-from firsttouch.judge.updates import waves
 from firsttouch.records.drift import changed_settings
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, mean_of_hosts
 from firsttouch.records.parts import Series
@@ -104,7 +103,7 @@ def changes(findings: Findings) -> list[Change]:
             continue
         of = int(np.count_nonzero(np.isfinite(judged.level)))
         steps = _steps(judged, sessions, tests)
-        groups = [*waves(sessions.time[steps.first], steps.size, sessions.interval)]
+        groups = [*_waves(sessions.time[steps.first], steps.size, sessions.interval)]
         groups = [wave for wave in groups if len(wave) >= UPDATED_SHARE * of]
         alone = np.setdiff1d(np.flatnonzero(steps.is_sure), np.concatenate([np.zeros(0, dtype=np.int64), *groups]))
         for group in (*groups, *alone[:, None]):
@@ -140,6 +139,16 @@ def _shared(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
         if 2 * len(hosts) > of:
             times = sessions.time[week == last].min(), sessions.time[week == now].max()
             yield _change(findings, judged.series, hosts, of, size, *times)
+
+
+def _waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
+    """Yield the indexes of changes of a few hosts or more in one direction, without a pause of 1.6 *interval*."""
+    for sign in (1.0, -1.0):
+        places = np.flatnonzero(sign * changes > 0)
+        places = places[np.argsort(times[places], kind="stable")]
+        for wave in np.split(places, np.flatnonzero(np.diff(times[places]) > 1.6 * interval) + 1):
+            if len(wave) >= UPDATED_HOSTS:
+                yield wave
 
 
 class _HostSteps(Struct, frozen=True):

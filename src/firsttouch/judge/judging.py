@@ -468,8 +468,7 @@ class _Judging:
                 limit = float(judged.prepared.sudden[host]) if word == FAIL else limit
                 note = _AWAITING if word == SUSPECT else ""
             elif number == OWN and word == UNDECIDED:
-                change = judged.prepared.timeline.last[host] - judged.level[host]
-                loss, limit = float(np.fmax(change, judged.prepared.changes[host])), math.inf
+                loss, limit = max(u.change for u in judged.prepared.updates if host in u.hosts), math.inf
                 note = "with other hosts at the time: an update, or a fault that they share"
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"

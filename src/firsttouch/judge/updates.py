@@ -61,16 +61,6 @@ def may_be_update(change: FloatOrFloats, hosts: Ints | int, of: int) -> Bools | 
     return (change <= as_logarithm(PASS_SIGHT)) | (hosts > MOST_BAD * of)
 
 
-def waves(times: Floats | Ints, changes: Floats, interval: float) -> Iterator[Ints]:
-    """Yield the indexes of changes of a few hosts or more in one direction, without a pause of 1.6 *interval*."""
-    for sign in (1.0, -1.0):
-        places = np.flatnonzero(sign * changes > 0)
-        places = places[np.argsort(times[places], kind="stable")]
-        for wave in np.split(places, np.flatnonzero(np.diff(times[places]) > 1.6 * interval) + 1):
-            if len(wave) >= UPDATED_HOSTS:
-                yield wave
-
-
 class Event(Struct, frozen=True):
     """One update of a fleet.
 
@@ -158,12 +148,12 @@ class _Search(Struct, frozen=True):
             usual = float(np.median([self.noises[s] for s in members]))  # No single part decides.
             mean = self._size({s: (1.0, max(self.noises[s], usual)) for s in members})
             steps = _Steps.of(mean, self.sessions)
-            candidates += [(wave, mean / wave.size) for wave in steps.waves(self.sessions)]
-        for wave, size in sorted(candidates, key=lambda candidate: -candidate[0].clearness):
+            candidates += [(-clearness, share, mean / size) for size, share, clearness in steps.shared()]
+        for _, share, size in sorted(candidates, key=lambda candidate: candidate[0]):
             changes: Mapping[Series, tuple[float, float]] = {}
             of_event = size
             for _ in range(_ROUNDS):
-                since = _since(of_event, wave, self.sessions)
+                since = _since(of_event, share, self.sessions)
                 if not (changes := self.changes(since)):
                     break
                 of_event = self._size({s: (change, self.noises[s]) for s, (change, _) in changes.items()})
@@ -214,16 +204,6 @@ class _Search(Struct, frozen=True):
         return changes
 
 
-class _Wave(Struct, frozen=True):
-    """A number of *hosts* that made a step of this *size* from the *first* to the *last* week (their places)."""
-
-    hosts: int
-    size: float
-    clearness: float
-    first: int
-    last: int
-
-
 class _Steps(Struct, frozen=True):
     """The *change* of each host (rows) in each week from the second one on, 0 where it is not known.
 
@@ -267,49 +247,44 @@ class _Steps(Struct, frozen=True):
         variance = noise**2 * (1 / np.maximum(n_before, 1) + 1 / np.maximum(n_since, 1))
         return cls(sums, counts, noise, before, change, variance, is_known)
 
-    def waves(self, sessions: Sessions) -> Iterator[_Wave]:
-        """Yield the steps that hosts made at once or in waves, by about the same amount.
+    def shared(self) -> Iterator[tuple[float, float, float]]:
+        """Yield steps that hosts made by about the same amount: its size, the share of the hosts, how clear it is.
 
         An update has many hosts, or a few with exactly the same loss, that were like the others before (a repair
         is not an update).
         """
-        weeks, hosts = sessions.weeks[0], np.arange(len(self.change))
-        if len(weeks) < 2:
+        hosts, measured = np.arange(len(self.change)), self.counts.any(axis=1)
+        if not self.change.size or not measured.any():
             return
         at = np.argmax(np.abs(self.change) / np.sqrt(self.variance), axis=1)
         size, deviation = self.change[hosts, at], np.sqrt(self.variance[hosts, at])
         is_clear = np.abs(size) > np.maximum(CLEAR_STEP * deviation, LEAST_LOSS)
-        measured = self.counts.any(axis=1)
         means = self.sums.sum(axis=1) / np.maximum(self.counts.sum(axis=1), 1)
         before = np.where(is_clear, self.before[hosts, at], means)
-        usual = float(np.median(before[measured])) if measured.any() else 0.0
-        count = int(np.count_nonzero(measured))
+        usual, count = float(np.median(before[measured])), int(np.count_nonzero(measured))
         for sign in (1.0, -1.0):
-            wave = np.flatnonzero(is_clear & (sign * size > 0))
-            if len(wave) < UPDATED_HOSTS:
+            stepped = np.flatnonzero(is_clear & (sign * size > 0))
+            if len(stepped) < UPDATED_HOSTS:
                 continue
-            middle = float(np.median(size[wave]))
-            typical = float(np.median(np.abs(size[wave] - middle))) / NORMAL_MEDIAN
+            middle = float(np.median(size[stepped]))
+            typical = float(np.median(np.abs(size[stepped] - middle))) / NORMAL_MEDIAN
             is_equal = typical <= max(self.noise * 0.8, EQUAL_STEPS * abs(middle))
-            is_new = abs(float(np.median(before[wave])) - usual) < abs(middle) / 2
-            is_wide = len(wave) >= UPDATED_SHARE * (1 if is_equal else 2) * count
-            if is_new and is_wide and may_be_update(middle, len(wave), count):
-                clearness = len(wave) * abs(middle) / self.noise
-                yield _Wave(len(wave), middle, clearness, int(at[wave].min()) + 1, int(at[wave].max()) + 1)
+            is_new = abs(float(np.median(before[stepped])) - usual) < abs(middle) / 2
+            is_wide = len(stepped) >= UPDATED_SHARE * (1 if is_equal else 2) * count
+            if is_new and is_wide and may_be_update(middle, len(stepped), count):
+                yield middle, len(stepped) / count, len(stepped) * abs(middle) / self.noise
 
 
-def _since(size: Floats, wave: _Wave, sessions: Sessions) -> Ints:
+def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
     """Return the first week of each host with an update, by its *size* in each session: 1, or 0 without it.
 
-    The share of the hosts that each week updates is estimated together with the probability that it updated each
+    The *share* of the hosts that each week updates is estimated together with the probability that it updated each
     host (A. P. Dempster et al., Maximum likelihood from incomplete data via the EM algorithm, 1977). A host may
     have a change of its own instead: this is taken off, and the host is looked at again.
     """
     weeks, hosts = sessions.weeks[0], np.arange(sessions.hosts)
     steps = _Steps.of(size, sessions)
-    is_near = (np.arange(1, len(weeks)) >= wave.first - 1) & (np.arange(1, len(weeks)) <= wave.last + 1)
-    shares = np.where(is_near, wave.hosts / len(hosts), 0.0)
-    shares, deviation = np.append(shares / max(np.count_nonzero(shares), 1), 1 - shares.max(initial=0.0)), 0.25
+    shares, deviation = np.append(np.full(len(weeks) - 1, share / len(weeks)), 1 - share), 0.25
     for _ in range(2):
         change, variance = steps.change, steps.variance
         # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update.
