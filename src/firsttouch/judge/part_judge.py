@@ -249,7 +249,7 @@ def _prepare(
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = levels.newest_of(np.arange(len(losses.loss)), counted, sessions, -1)
     changes = _last_changes(timeline, losses.loss, sessions)
-    awaiting, sudden = _awaiting(timeline, losses.loss, sessions, newest, tests, updated)
+    awaiting, sudden = _awaiting(timeline, losses.loss, sessions, newest, tests)
     counted[newest[awaiting]] = False
     return Prepared(*(losses, timeline, counted, newest, awaiting, sudden, changes, updated, trend, shared))
 
@@ -407,8 +407,8 @@ def _newest_changes(timeline: Stretches, loss: Floats, sessions: Sessions, newes
     return change, noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
 
 
-def _awaiting(  # noqa: PLR0917
-    timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float, updated: Sequence[Update]
+def _awaiting(
+    timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float
 ) -> tuple[Bools, Floats]:
     """Return the hosts that are bad in their *newest* session only, beyond what the median host lost in it.
 
@@ -418,9 +418,6 @@ def _awaiting(  # noqa: PLR0917
     limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = np.full_like(change, max(0.0, float(np.median(measured))) if len(measured) >= FEWEST_HOSTS else 0.0)
-    for update in updated:  # hosts that have it do not lose it again
-        others = np.setdiff1d(np.arange(sessions.hosts), update.hosts)
-        common[others] = np.maximum(common[others], update.change)
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
