@@ -33,9 +33,10 @@ Rules of others. They know no other word than fail, and judge the mean of the re
   fails if its newest level is worse than its best one by more than 2.5 %.
 
 The table of weeks has half a year of weekly sessions. A session offset or a boot state is shared by all metrics
-of a host, the summer by all hosts. An update reaches all hosts at five a week from week 8. The fault of 10 %
-begins in week 14; an alternating one is there every other week, an intermittent one of 15 % in 30 % of the weeks
-(judged from the fourth bad week on). No test uses these seeds.
+of a host, the summer by all hosts. An update reaches all hosts at five a week from week 8, or each in a random
+week; with uneven noise, each metric has 0.2 to 8 times the noise. The fault of 10 % begins in week 14; an
+alternating one is there every other week, an intermittent one of 15 % in 30 % of the weeks (judged from the fourth
+bad week on). No test uses these seeds.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ Array = NDArray[np.float64]
 #: session, rising by 2 % within a session, 1.5 % of the repetitions 5 to 30 % worse, hosts with one to all
 #: repetitions, values rounded to 2 %, and hosts that are 2 % slower after half of their boots.
 NOISES = ("normal", "t", "AR(1)", "session", "drift", "outliers", "unequal", "rounded", "boot")
+#: The noise of the metrics of a host in units of the noise, for updates that some parts hide.
+UNEVEN = (0.2, 0.5, 1.0, 2.0, 5.0, 8.0)
 SYSTEM, KERNELS, LEVEL = "simulated", ("copy", "scale", "add", "triad"), 50.0
 WEEKS, BEGIN, FAULT = 26, 8, 14
 _WEEK, _START = 7 * 86_400_000, 1_767_225_600_000  # 2026-01-01
@@ -131,6 +134,8 @@ def simulated(losses: Array, condition: Condition, kind: str, rng: np.random.Gen
     if kind == "AR(1)":
         for i in range(1, repetitions):
             errors[..., i] = 0.6 * errors[..., i - 1] + 0.8 * errors[..., i]
+    if kind == "uneven":
+        errors *= rng.choice(UNEVEN, metrics)[:, None, None, None]
     nature = rng.standard_normal((3, hosts))[CLASSES] + rng.standard_normal((metrics, hosts))
     values: Array = losses[..., None] + condition.spread / math.sqrt(2) * nature[..., None, None] + noise * errors
     if kind == "session":
@@ -373,7 +378,10 @@ def faults(conditions: Sequence[Condition], validations: int, seed: int) -> Iter
             yield f"| {condition.text()} | {rule} | {false} | {' | '.join(cells)} |"
 
 
-HEALTHY = ("healthy", "session offsets", "boot states", "summer", "rolling -4 %", "unequal -2 to -8 %", "replaced")
+HEALTHY = (
+    *("healthy", "session offsets", "boot states", "summer", "rolling -4 %", "unequal -2 to -8 %"),
+    *("at random -4 %", "rolling -4 %, uneven noise", "replaced"),
+)
 BAD = ("10 % within rolling -4 %", "step of 6 %", "alternating 10 %", "intermittent 15 %")
 
 
@@ -391,6 +399,8 @@ def life(name: str, hosts: int, rng: np.random.Generator) -> tuple[Array, int | 
         for host in rng.permutation(hosts)[: max(1, hosts // 10)]:
             nature = rng.standard_normal(len(CASES)) + rng.standard_normal(3)[CLASSES]
             losses[:, host, FAULT:] += 0.01 * nature[:, None]
+    elif name == "at random -4 %":
+        losses -= math.log1p(-0.04) * (weeks >= rng.integers(3, WEEKS - 1, hosts)[:, None])
     elif "rolling" in name or "unequal" in name:
         for place, host in enumerate(rng.permutation(hosts)):
             share = rng.uniform(0.02, 0.08) if "unequal" in name else 0.04
@@ -419,7 +429,7 @@ def weeks(seed: int, fleets: int) -> Iterator[str]:
             for fleet in range(count):
                 rng = np.random.default_rng([seed, hosts, fleet])
                 losses, bad, counts = life(name, hosts, rng)
-                rates = simulated(losses, Condition(hosts), "normal", rng)
+                rates = simulated(losses, Condition(hosts), "uneven" if "uneven" in name else "normal", rng)
                 for week in range(BEGIN, WEEKS, 3) if bad is None else range(FAULT, WEEKS):
                     for rule, words_of in RULES_OF_WEEKS.items():
                         words = words_of(rates[:, :, : week + 1]).tolist()
