@@ -104,6 +104,12 @@ class TestFleets:
         first, second = changes_of(fleet)
         assert (len(first.hosts), second.hosts) == (15, ["n17"])
 
+    def test_a_host_that_fell_far_more_at_the_time_has_its_own_line(self, fleet):
+        fleet[1, :15, 9:] *= 0.94
+        fleet[1, 17, 9:] *= 0.7
+        _, second = changes_of(fleet)
+        assert (second.hosts, second.change) == (["n17"], pytest.approx(-0.3, abs=0.02))
+
 
 def record(day, hour, value, status="valid", host="n0", **more):
     return Record(

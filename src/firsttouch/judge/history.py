@@ -103,8 +103,11 @@ def changes(findings: Findings) -> list[Change]:
             continue
         of = int(np.count_nonzero(np.isfinite(judged.level)))
         steps = _steps(judged, sessions, tests)
-        groups = [*_waves(sessions.time[steps.first], steps.size, sessions.interval)]
-        groups = [wave for wave in groups if len(wave) >= UPDATED_SHARE * of]
+        waves = _waves(sessions.time[steps.first], steps.size, sessions.interval)
+        # A host that changed far more than the others has a separate change.
+        near = (w[np.abs(steps.size[w]) < 2 * np.abs(np.median(steps.size[w]))] for w in waves)
+        fewest = max(UPDATED_HOSTS, UPDATED_SHARE * of)
+        groups = [wave for wave in near if len(np.unique(steps.host[wave])) >= fewest]
         alone = np.setdiff1d(np.flatnonzero(steps.is_sure), np.concatenate([np.zeros(0, dtype=np.int64), *groups]))
         for group in (*groups, *alone[:, None]):
             times = sessions.time[steps.last[group]].min(), sessions.time[steps.first[group]].max()
