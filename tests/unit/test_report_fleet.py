@@ -390,7 +390,7 @@ class TestCompare:
         assert {c.needs for c in alone.changes} == {"an idle host"}
 
     def test_a_measured_value_that_became_zero_is_a_change(self):
-        """That of bank 0 on all hosts, and that of bank 1 on one, and back."""
+        """Bank 0 of all hosts and bank 1 of one host change to 0, and back."""
         before, later = (all_records(records_by_host(hosts=5, day=f"2026-0{n}-01")) for n in (1, 2))
         banks_of = {f"n{n:03}": {0, 1} if n == 3 else {0} for n in range(5)}
         after = [replace(r, samples=(0.0,)) if r.parameters["bank"] in banks_of[r.host] else r for r in later]

@@ -53,7 +53,7 @@ DETECTED: Final = 1.645
 
 #: A step is clear if it is this number of standard errors from zero, which chance causes in 6 of 100,000.
 CLEAR_STEP: Final = 4.0
-#: The share of hosts that have changes of their own, and the deviation of their sizes in sizes of an update
+#: The share of hosts with changes besides an update, and the deviation of their sizes in sizes of the update
 #: (J. W. Tukey, A survey of sampling from contaminated distributions, 1960).
 OWN_SHARE, OWN_CHANGE = 0.01, 3.0
 #: The share of stable hosts whose series chance divides. A false change only discards older sessions.

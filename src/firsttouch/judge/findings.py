@@ -113,18 +113,22 @@ class Findings(Struct, frozen=True, dict=True):
         is_used = self.counts_now[repetitions]
         return repetitions[is_used], place[is_used]
 
+    def _medians(self, repetitions: Ints, n: Ints) -> Floats:
+        medians = np.full(len(n), np.nan)
+        medians[n > 0] = group_medians(self.samples.value[repetitions], n[n > 0])
+        return medians
+
     def medians(self, groups: NDArray[np.integer]) -> Floats:
         """Return the median of the used repetitions of some rows (NaN: none is used)."""
-        return self.used(groups)[0]
+        repetitions, place = self._repetitions(groups)
+        return self._medians(repetitions, np.bincount(place, minlength=len(groups)))
 
     def used(self, groups: NDArray[np.integer]) -> tuple[Floats, Ints, Ints]:
         """Return the median of the used repetitions of some rows, their number, and the number of sessions."""
         repetitions, place = self._repetitions(groups)
-        n, medians = np.bincount(place, minlength=len(groups)), np.full(len(groups), np.nan)
-        medians[n > 0] = group_medians(self.samples.value[repetitions], n[n > 0])
-        session = self.samples.ordinal[repetitions]
+        n, session = np.bincount(place, minlength=len(groups)), self.samples.ordinal[repetitions]
         is_first = np.append(True, (place[1:] != place[:-1]) | (session[1:] != session[:-1]))[: len(place)]
-        return medians, n, np.bincount(place[is_first], minlength=len(groups))
+        return self._medians(repetitions, n), n, np.bincount(place[is_first], minlength=len(groups))
 
     def relative(self, values: Floats, rows: slice | NDArray[np.integer]) -> Floats:
         """Return *values* of some rows relative to their expected ones, less 1 (NaN: not comparable)."""
@@ -392,9 +396,9 @@ class Findings(Struct, frozen=True, dict=True):
         """Yield the finding of each group."""
         samples = self.samples
         repetitions, place = self._repetitions(groups)
-        used, ends = samples.value[repetitions].tolist(), np.bincount(place, minlength=len(groups)).cumsum()
+        used, n = samples.value[repetitions].tolist(), np.bincount(place, minlength=len(groups))
         of_groups = (column[groups] for column in (samples.case, self.by, self.words))
-        columns = (groups, *of_groups, self.medians(groups), ends)
+        columns = (groups, *of_groups, self._medians(repetitions, n), n.cumsum())
         whose = (f"the reference of {self.system.name}", "the fleet", "")  # SYSTEM, FLEET, NONE
         begin = 0
         for group, of_case, by, verdict, value, end in zip(*(c.tolist() for c in columns), strict=True):

@@ -176,7 +176,7 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 word = min(word, int(judged.words[host]))
                 note = judged.explained.get(host, "") if loss > answer.unusual[host] else ""
                 if judged.is_disturbed[host] and word != PASS:
-                    word, note = INVALID, "disturbed: measure it again when the host is idle"
+                    word, note = INVALID, f"disturbed: {IDLE}"
                 finding = _finding(findings, judged, host, question, loss, limit, word, note)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
@@ -302,10 +302,10 @@ class _Judging:
         is_measured = np.logical_or.reduceat(in_newest, begins)
         is_disturbed = np.zeros(len(counts), dtype=np.bool_)
         if samples.busy_pus is not None:
-            is_disturbed = is_measured & ~np.logical_or.reduceat(in_newest & ~samples.is_busy(rows), begins)
-            calm = now & ~samples.is_busy(rows)
-            has_calm = np.add.reduceat(calm.astype(np.int64), begins) > 0
-            now = np.where(np.repeat(has_calm, counts), calm, now)
+            is_idle = ~samples.is_busy(rows)
+            is_disturbed = is_measured & ~np.logical_or.reduceat(in_newest & is_idle, begins)
+            has_calm = np.logical_or.reduceat(now & is_idle, begins)
+            now &= is_idle | ~np.repeat(has_calm, counts)
         self._findings.counts_now[rows] = now
         # At least one repetition of the newest session must be used.
         self._findings.words[groups][~is_measured] = INVALID

@@ -195,7 +195,7 @@ class _Search(Struct, frozen=True):
                 sizes[place] = np.median(differences)
                 variance = self.noises[series] ** 2 * float(np.mean(1 / counts[0][both] + 1 / counts[1][both]))
                 deviation = float(np.median(np.abs(differences - sizes[place]))) / NORMAL_MEDIAN
-                # The error of a median is that of a mean times the root of pi / 2.
+                # A median has the error of a mean times the root of pi / 2.
                 errors[place] = math.sqrt(math.pi / 2 * max(variance, deviation**2) / len(both))
                 deviations[place] = math.sqrt(max(deviation**2 - variance, 0.0))
             if _is_clear(sizes, errors):
@@ -280,14 +280,14 @@ def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
 
     The *share* of the hosts that each week updates is estimated together with the probability that it updated each
     host (A. P. Dempster et al., Maximum likelihood from incomplete data via the EM algorithm, 1977). A host may
-    have a change of its own instead: this is taken off, and the host is looked at again.
+    have a separate change instead. That change is taken off, and the host is examined once more.
     """
     weeks, hosts = sessions.weeks[0], np.arange(sessions.hosts)
     steps = _Steps.of(size, sessions)
     shares, deviation = np.append(np.full(len(weeks) - 1, share / len(weeks)), 1 - share), 0.25
     for _ in range(2):
         change, variance = steps.change, steps.variance
-        # The logarithms of likelihood ratios to no change: of one of the host's own, and of the update.
+        # The logarithms of the likelihood ratios of a separate change, and of the update, to no change.
         none, wide = _log_density(change, variance), variance + OWN_CHANGE**2
         its_own = _log_density(change, wide) - none + math.log(OWN_SHARE / len(weeks))
         its_own = np.where(steps.is_known, its_own, -np.inf)
