@@ -143,14 +143,14 @@ def _candidate(scenario: Scenario) -> ModelledScenario:
     users = Counter(n for p in scenario.placements for n in p.numa_nodes)
     banks, sharing = len(first.numa_nodes), statistics.mean(users.values())
     spread, copies = policy(scenario.policy).pages[first.extent] in {"even", "weighted"}, 0
-    index = memory_options.option_of_kind(scenario.options, "index")
-    if index and index.copies == "node":
+    of_index = memory_options.index_copies(scenario.options)
+    if of_index == "node":
         # The copy is interleaved over the banks of its instances.
         spread, copies = True, len({p.numa_nodes for p in scenario.placements})
-    elif index and index.copies != "own":
+    elif of_index != "own":
         # Most accesses are to the index, which all instances share.
         banks, sharing, copies = len(users), scenario.instances, 1
-        spread = spread or index.copies == "all"
+        spread = spread or of_index == "all"
     return ModelledScenario(
         scenario.name,
         scenario.instances,

@@ -18,7 +18,6 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology, load
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_fit import Need, copy_banks
-from firsttouch.scenarios.memory_options import Copies
 from firsttouch.scenarios.placement import Plan, Scenario, plan
 from firsttouch.scenarios.policies import policy
 from firsttouch.units import format_bytes
@@ -136,7 +135,7 @@ def _groups(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator[
 def _words(scenario: Scenario, host: Topology, need: Need, memory: int) -> tuple[str, ...]:
     """Return threads, CPUs and memory of a scenario in words."""
     n, threads = scenario.instances, scenario.threads
-    copies = _copies(scenario)
+    copies = memory_options.index_copies(scenario.options)
     number = len(copy_banks([p.numa_nodes for p in scenario.placements], copies)) or int(copies == "none")
     shared = f" + {number} x {format_bytes(need.file_bytes)}" if number else ""
     return (
@@ -144,12 +143,6 @@ def _words(scenario: Scenario, host: Topology, need: Need, memory: int) -> tuple
         _bound(scenario, host),
         f"{n} x {format_bytes(need.bytes_for(threads, copies))}{shared} of {format_bytes(memory)}",
     )
-
-
-def _copies(scenario: Scenario) -> Copies:
-    """Return where the instances of a scenario have their index."""
-    index = memory_options.option_of_kind(scenario.options, "index")
-    return index.copies if index else "own"
 
 
 def _bound(scenario: Scenario, host: Topology) -> str:
@@ -171,7 +164,7 @@ def _bound(scenario: Scenario, host: Topology) -> str:
 def _commands(scenario: Scenario, words: str, program: Aligner) -> Iterator[str]:
     """Yield the commands of a scenario's instances, to be pasted into a shell."""
     yield f"# {scenario.name}: {words}"
-    copies = _copies(scenario)
+    copies = memory_options.index_copies(scenario.options)
     for nodes in copy_banks([p.numa_nodes for p in scenario.placements], copies):
         evenly = "evenly on NUMA nodes" if len(nodes) > 1 else "on NUMA node"
         yield f"# a copy of the index in RAM, {evenly} {format_list(nodes)}"

@@ -341,9 +341,8 @@ def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
     """Return the memory that the instances will take (bytes); 0 if unknown."""
     if command.index is None:
         return 0
-    index = memory_options.option_of_kind(scenario.options, "index")
     need = command.aligner.need(command.aligner.index_bytes(command.index))
-    return scenario.instances * need.bytes_for(scenario.threads, index.copies if index else "own")
+    return scenario.instances * need.bytes_for(scenario.threads, memory_options.index_copies(scenario.options))
 
 
 def _memory_left(need: int, available: int | None) -> int | None:

@@ -132,6 +132,12 @@ def option_of_kind(names: Sequence[str], kind: Kind) -> MemoryOption | None:
     return next((option(name) for name in names if option(name).kind == kind), None)
 
 
+def index_copies(names: Sequence[str]) -> Copies:
+    """Return where instances with the options *names* have their index: each its own without an index option."""
+    index = option_of_kind(names, "index")
+    return index.copies if index else "own"
+
+
 def select_options(text: str, kinds: Sequence[Kind] = ("pages", "allocator")) -> tuple[str, ...]:
     """Return the options of ``none``, ``all`` or a comma-separated list of names; raises BadInput.
 
