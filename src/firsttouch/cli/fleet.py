@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed, none_such, one_line
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say, tabular
 from firsttouch.fleet import site_settings, tending
 from firsttouch.host.host_lists import fold, unfold
@@ -291,21 +291,13 @@ def print_excluded(args: argparse.Namespace) -> int:
     """
     require_report()  # the campaigns of bad verdicts are judged again
     from firsttouch.fleet import actions, exclusion, verdict_log  # noqa: PLC0415 - import numpy and others
-    from firsttouch.systems.definition import available  # noqa: PLC0415 - imports numpy and others
 
     settings = site_settings.load()
     if not verdict_log.log_folder().is_dir():
         raise BadInput(
             f"no verdict is logged in {verdict_log.log_folder()}: FIRSTTOUCH_OUT names the site's results"
         )
-    avoided = exclusion.exclusions(actions.Actions(), settings)
-    if args.system:
-        logged = (line.system for log in verdict_log.read().values() for line in log)
-        systems = {*available(), *logged, *(excluded.system for excluded in avoided.hosts)}
-        if args.system not in systems:
-            raise BadInput(none_such("system", args.system, sorted(systems)))
-        avoided = avoided.select(args.system)
-    avoided = avoided.existing()
+    avoided = exclusion.exclusions(actions.Actions(), settings, args.system).existing()
     if args.json:
         options.print_json(avoided.to_dict())
     elif args.why:

@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.state import finished_records, state
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, none_such
 from firsttouch.execution import slurm
 from firsttouch.fleet import verdict_log
 from firsttouch.fleet.actions import Actions
@@ -32,7 +32,7 @@ from firsttouch.host.emulation import HOST
 from firsttouch.host.host_lists import fold, natural
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
-from firsttouch.systems.definition import load
+from firsttouch.systems.definition import available, load
 
 #: Verdicts without a decision, which leave the previous verdict in force.
 _OPEN = frozenset({"undecided", "invalid"})
@@ -123,10 +123,6 @@ class Exclusions(Struct, frozen=True):
         """The hosts as Slurm writes them: ``n[3,7]``; "" for none."""
         return fold([excluded.host for excluded in self.hosts]) if self.hosts else ""
 
-    def select(self, system: str) -> Exclusions:
-        """Return the hosts of a *system*."""
-        return Exclusions(tuple(e for e in self.hosts if e.system == system))
-
     def existing(self) -> Exclusions:
         """Return the hosts that Slurm still has: sbatch refuses a list with a removed one."""
         if shutil.which("sinfo"):
@@ -144,16 +140,19 @@ class Exclusions(Struct, frozen=True):
 # The list
 
 
-def exclusions(journal: Actions, settings: SiteSettings) -> Exclusions:
-    """Return the hosts to avoid by the log of verdicts and the *journal*."""
-    now, seen = journal.clock.time(), Campaigns()
+def exclusions(journal: Actions, settings: SiteSettings, system: str | None = None) -> Exclusions:
+    """Return the hosts to avoid by the log of verdicts and the *journal*, or only those of a *system*.
+
+    Raises BadInput for a system that has neither a file nor a host in the log or in the journal.
+    """
+    now, seen, logs = journal.clock.time(), Campaigns(), verdict_log.read(clock=journal.clock)
     avoided: dict[str, Excluded] = {}
     for life in journal.lives.values():
         if action := life.hold or life.drained:
             why: Why = "held" if life.hold else "drained"
             evidence = (action.time, action.system or life.system, action.reason, action.source)
             avoided[life.host] = Excluded(life.host, why, *evidence)
-    for logged in _last(verdict_log.read(clock=journal.clock)).values():
+    for logged in _last(logs).values():
         host = logged.host
         if host in avoided or logged.time < now - settings.exclude.max_age:
             continue
@@ -162,7 +161,14 @@ def exclusions(journal: Actions, settings: SiteSettings) -> Exclusions:
             if word in settings.exclude.verdicts and not seen.stop(logged.source):
                 why = "fail" if word == "fail" else "suspect"
                 avoided[host] = Excluded(host, why, logged.time, logged.system, logged.reason, logged.source)
-    return Exclusions(tuple(avoided[host] for host in sorted(avoided, key=natural)))
+    chosen = [avoided[host] for host in sorted(avoided, key=natural)]
+    if system:
+        logged_systems = (line.system for log in logs.values() for line in log)
+        systems = {*available(), *logged_systems, *(excluded.system for excluded in chosen)}
+        if system not in systems:
+            raise BadInput(none_such("system", system, sorted(systems)))
+        chosen = [excluded for excluded in chosen if excluded.system == system]
+    return Exclusions(tuple(chosen))
 
 
 def _last(logs: Mapping[str, Sequence[Logged]]) -> dict[str, Logged]:
