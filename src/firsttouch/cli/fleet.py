@@ -4,25 +4,28 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from msgspec.structs import asdict
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
+from firsttouch.execution import slurm
 from firsttouch.execution.progress import say, tabular
-from firsttouch.fleet import site_settings, tending
+from firsttouch.fleet import actions, exclusion, site_settings, tending, verdict_log
+from firsttouch.fleet.verdict_log import Offender
 from firsttouch.host.host_lists import fold, unfold
+from firsttouch.records.samples_table import REPLACED
+from firsttouch.records.schema import Record, append
+from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
 from firsttouch.units import day, iso
-
-if TYPE_CHECKING:
-    from firsttouch.fleet.verdict_log import Offender
 
 #: Rows of a table (--json has all).
 _SHOWN = 40
@@ -93,17 +96,9 @@ def release(args: argparse.Namespace) -> int:
 
 def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: bool) -> int:
     """Call a function for each named host under the lock of the journal; return the worst status."""
-    from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
-    from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
-
     hosts = list(dict.fromkeys(host for text in named for host in unfold(text)))
-    settings = site_settings.load()
-    slurm.require("scontrol")
-    lines: list[str] = []
     worst = 0
-    with actions.hold_lock(wait=True) as (journal, lock):
-        before = len(journal.lines)
-        work = tending.Round(journal, lock, settings, _sayer(lines, as_json=as_json))
+    with _round(wait=True, as_json=as_json) as work:
         for host in hosts:
             try:
                 do(work, host)
@@ -112,32 +107,34 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
             except FirstTouchError as error:
                 say(f"firsttouch: error: {error}")
                 worst = max(worst, error.exit_status)
-        _print(lines, journal.lines[before:], as_json=as_json)
     return worst
 
 
 def tend(args: argparse.Namespace) -> int:
     """Do one pass; return 1 if an action failed. While another process acts, the pass does nothing."""
-    from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
-    from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
-
     require_report()  # tests of held hosts are judged
+    try:
+        with _round(wait=False, as_json=args.json) as work:
+            work.tend()
+            if not work.hold_settings.act:
+                say("firsttouch: the rules only observe, because fleet.yaml has no `act: true` under hold")
+    except actions.Busy as error:
+        say(f"firsttouch: {error}")
+        _print([], [], as_json=args.json)
+        return 0
+    return 1 if work.failed else 0
+
+
+@contextlib.contextmanager
+def _round(*, wait: bool, as_json: bool) -> Iterator[tending.Round]:
+    """Yield a pass under the lock of the journal, and print what it did; raises Busy without *wait*."""
     settings = site_settings.load()
     slurm.require("scontrol")
     lines: list[str] = []
-    try:
-        with actions.hold_lock(wait=False) as (journal, lock):
-            before = len(journal.lines)
-            work = tending.Round(journal, lock, settings, _sayer(lines, as_json=args.json))
-            work.tend()
-            if not settings.hold.act:
-                say("firsttouch: the rules only observe, because fleet.yaml has no `act: true` under hold")
-            _print(lines, journal.lines[before:], as_json=args.json)
-    except actions.Busy as error:
-        say(f"firsttouch: {error}")
-        _print(lines, [], as_json=args.json)
-        return 0
-    return 1 if work.failed else 0
+    with actions.hold_lock(wait=wait) as (journal, lock):
+        before = len(journal.lines)
+        yield tending.Round(journal, lock, settings, _sayer(lines, as_json=as_json))
+        _print(lines, journal.lines[before:], as_json=as_json)
 
 
 def _sayer(lines: list[str], *, as_json: bool) -> Callable[[str], None]:
@@ -162,9 +159,6 @@ def _print(lines: Sequence[str], new: Sequence[Any], *, as_json: bool) -> None:
 
 def show_status(args: argparse.Namespace) -> int:
     """List held hosts and hosts that we drained; return 1 if a reservation has no entry or Slurm no answer."""
-    from firsttouch.execution import slurm  # noqa: PLC0415
-    from firsttouch.fleet import actions, exclusion  # noqa: PLC0415
-
     settings = site_settings.load().hold
     journal = actions.Actions()
     rows = [_row(life, settings) for life in journal.lives.values() if life.hold or life.drained]
@@ -221,10 +215,6 @@ def _next(life: Any, settings: site_settings.Hold) -> str:
 
 def note_replacement(args: argparse.Namespace) -> int:
     """Append the record that ends the use of a host's earlier measurements."""
-    from firsttouch.records.samples_table import REPLACED  # noqa: PLC0415 - imports numpy
-    from firsttouch.records.schema import Record, append  # noqa: PLC0415
-    from firsttouch.systems.definition import load  # noqa: PLC0415
-
     system = load(args.system)
     if unfold(args.host) != [args.host]:
         raise BadInput(f"'{args.host}' is not the name of one host")
@@ -246,8 +236,6 @@ def note_replacement(args: argparse.Namespace) -> int:
 
 def print_due(args: argparse.Namespace) -> int:
     """Print the hosts that are due; return 1 if Slurm does not answer, but 0 on a host without Slurm."""
-    from firsttouch.systems.definition import load  # noqa: PLC0415 - imports numpy and others
-
     require_report()  # the log of verdicts is read as a table
     system = load(args.system)
     hosts = unfold(args.hosts) if args.hosts else ()
@@ -290,8 +278,6 @@ def print_excluded(args: argparse.Namespace) -> int:
     Raises BadInput for a system that has neither a file nor a verdict.
     """
     require_report()  # the campaigns of bad verdicts are judged again
-    from firsttouch.fleet import actions, exclusion, verdict_log  # noqa: PLC0415 - import numpy and others
-
     settings = site_settings.load()
     if not verdict_log.log_folder().is_dir():
         raise BadInput(
@@ -316,8 +302,6 @@ def print_excluded(args: argparse.Namespace) -> int:
 def print_history(args: argparse.Namespace) -> int:
     """Print the hosts that fail again and again, as a table or as the document."""
     require_report()  # the log has verdicts of the judge
-    from firsttouch.fleet import verdict_log  # noqa: PLC0415 - the light installation has its help
-
     offenders = verdict_log.repeat_offenders(verdict_log.read())
     rows = [(o.host, _how_often(o), day(int(o.last * 1000)), o.verdict, one_line(o.reason)) for o in offenders]
     if args.json:
