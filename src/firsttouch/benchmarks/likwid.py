@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from firsttouch.errors import RunFailed
+from firsttouch.host.kernel_files import processor_values
 from firsttouch.tools import require, run_tool
 
 #: STREAM's name of a kernel -> likwid's name, and the arrays that it moves.
@@ -26,12 +27,9 @@ _FIELD = re.compile(
 )
 
 
-def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+def processor_flags(root: Path = Path("/")) -> frozenset[str]:
     """Return the flags of the first processor (empty if /proc/cpuinfo has none, as on Arm)."""
-    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.split(":", 1)[1].split())
-    return frozenset()
+    return frozenset(next(processor_values("flags", root), "").split())
 
 
 def available() -> frozenset[str]:

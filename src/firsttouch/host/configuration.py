@@ -8,7 +8,6 @@ empty or zero. All values cover the whole host. If its PUs differ, the text has 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -105,24 +104,20 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
 
 def _is_virtual(root: Path, settings: Mapping[str, str]) -> bool:
     """Return whether this is a virtual machine, by the processor's flags or, without flags, by the vendor."""
-    flags = re.search(r"^flags\s*:(.*)", kernel_files.text(root / "proc/cpuinfo"), re.MULTILINE)
-    if flags:
-        return "hypervisor" in flags[1].split()
+    if flags := next(kernel_files.processor_values("flags", root), ""):
+        return "hypervisor" in flags.split()
     vendor = kernel_files.text(root / "sys/class/dmi/id/sys_vendor")
     return vendor in _VIRTUAL_VENDORS and not settings["board.product"].endswith((".metal", "-metal"))
 
 
 def _processor(root: Path) -> dict[str, str]:
     """Return model and microcode of the processors. On Arm the kernel shows a number instead of a model name."""
-    values: dict[str, list[str]] = {"model name": [], "microcode": []}
-    for line in kernel_files.text(root / "proc/cpuinfo").splitlines():
-        name, colon, value = line.partition(":")
-        if colon and name.strip() in values:
-            values[name.strip()].append(value.strip())
-    if not values["model name"]:
+    models = [*kernel_files.processor_values("model name", root)]
+    if not models:
         number = kernel_files.text(root / f"{_CPU}/cpu0/regs/identification/midr_el1")
-        values["model name"] = [f"MIDR {number}"] if number else []
-    return {"cpu.model": _counted(values["model name"]), "cpu.microcode": _counted(values["microcode"])}
+        models = [f"MIDR {number}"] if number else []
+    microcodes = kernel_files.processor_values("microcode", root)
+    return {"cpu.model": _counted(models), "cpu.microcode": _counted(microcodes)}
 
 
 def _frequencies(root: Path) -> dict[str, str]:

@@ -40,7 +40,5 @@ def emulator(root: Path = Path("/")) -> str:
     firmware = root / "sys" / "class" / "dmi" / "id"
     if kernel_files.text(firmware / "sys_vendor") == MANUFACTURER:
         return kernel_files.text(firmware / "product_name")
-    model = next(
-        (li for li in kernel_files.text(root / "proc" / "cpuinfo").splitlines() if li.startswith("model name")), ""
-    )
+    model = next(kernel_files.processor_values("model name", root), "")
     return EMULATED_PROCESSOR if EMULATED_PROCESSOR in model else ""

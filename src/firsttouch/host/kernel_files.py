@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 #: Placeholders of firmware that mean nothing.
@@ -31,6 +32,14 @@ def bracketed_word(file: Path) -> str:
     """Return the word in brackets of a file such as ``always [madvise] never``, "" if it has none."""
     match = re.search(r"\[([^\]]+)\]", text(file))
     return match[1] if match else ""
+
+
+def processor_values(field: str, root: Path = Path("/")) -> Iterator[str]:
+    """Yield the value of a *field* of /proc/cpuinfo, such as ``flags``, of each PU that states it."""
+    for line in text(root / "proc/cpuinfo", errors="replace").splitlines():
+        name, colon, value = line.partition(":")
+        if colon and name.strip() == field:
+            yield value.strip()
 
 
 def by_number(folder: Path, prefix: str) -> list[Path]:

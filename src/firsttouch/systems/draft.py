@@ -8,10 +8,10 @@ import re
 import shutil
 import socket
 from collections import Counter
-from pathlib import Path
 
 from firsttouch import paths
 from firsttouch.errors import BadInput
+from firsttouch.host import kernel_files
 from firsttouch.host import topology as topology_module
 from firsttouch.host.emulation import short_name
 from firsttouch.host.topology import Topology
@@ -133,10 +133,9 @@ def draft_host(name: str) -> str:
     host = "" if name == paths.LOCAL else short_name(socket.gethostname())
     # The system "local" is measured without a scheduler.
     slurm = name != paths.LOCAL and shutil.which("sbatch") is not None
-    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     # Some architectures have no name of the model.
-    named = (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == "model name")
-    return draft(name, topology_module.read_host(), host=host, processor=next(named, None), slurm=slurm)
+    model = next(kernel_files.processor_values("model name"), None)
+    return draft(name, topology_module.read_host(), host=host, processor=model, slurm=slurm)
 
 
 def check_name(name: str) -> None:
