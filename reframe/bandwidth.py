@@ -26,7 +26,7 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
     def set_command(self):
         self.descr = f"bandwidth of the PUs of {self.set_size} NUMA nodes"
         self.skip_if(self.set_size > self.largest_set, f"larger than bandwidth.largest_set={self.largest_set}")
-        sets = [nodes for nodes in cases().pu_sets() if len(nodes) == self.set_size]
+        sets = [nodes for nodes in cases().pu_sets if len(nodes) == self.set_size]
         self.command = ["measure", "bandwidth", "--set-sizes", str(self.set_size)]
         self.command += ["--pu-nodes", format_list(node for nodes in sets for node in nodes)]
         self.command += cases().bank_options()

@@ -224,7 +224,7 @@ def check_matrix(topology):
         assert not topology.memory_nodes
         return
     for size in cases.set_sizes():
-        sets = [s for s in cases.pu_sets() if len(s) == size]
+        sets = [s for s in cases.pu_sets if len(s) == size]
         measured = Counter(
             (nodes, bank)
             for members, targets in programs.rows(topology, sets, topology.memory_nodes, effort)

@@ -79,7 +79,7 @@ def test_numbers_of_threads_that_there_are_not(threads):
 )
 def test_the_pu_sets_of_hosts_with_many_numa_nodes_are_few(packages, nodes, counts):
     host = host_of(packages, nodes)
-    sets = Cases(host, profiles.efforts()["full"]).pu_sets()
+    sets = Cases(host, profiles.efforts()["full"]).pu_sets
     assert Counter(map(len, sets)) == counts
     assert len(set(sets)) == len(sets)
     for size in counts:
@@ -104,7 +104,7 @@ def test_the_pu_sets_of_hosts_with_many_numa_nodes_are_few(packages, nodes, coun
 def test_set_sizes_are_those_of_the_pu_sets():
     for name, effort in profiles.efforts().items():
         cases = Cases(OPTERON, effort)
-        assert cases.set_sizes() == sorted({len(s) for s in cases.pu_sets()}), name
+        assert cases.set_sizes() == sorted({len(s) for s in cases.pu_sets}), name
     assert Cases(OPTERON, profiles.efforts()["full"]).set_sizes() == [1, 2, 4, 8]
 
 

@@ -54,12 +54,9 @@ class Cases(Struct, frozen=True, dict=True):
         sizes = sorted({2**i for i in range(nodes.bit_length())} | {nodes})
         return self.effort.some(self.effort.pu_sets, (size for size in sizes if size <= nodes))
 
-    def pu_sets(self) -> list[tuple[int, ...]]:
-        """Return the PU-sets of these sizes (thesis section 3.4, algorithm 1), see programs.sets_of."""
-        return self._pu_sets
-
     @functools.cached_property
-    def _pu_sets(self) -> list[tuple[int, ...]]:
+    def pu_sets(self) -> list[tuple[int, ...]]:
+        """The PU-sets of these sizes (thesis section 3.4, algorithm 1), see programs.sets_of."""
         alone = self.pu_nodes()
         sets = programs.sets_of(self.host, self.host.cpu_nodes, self.set_sizes())
         return [members for members in sets if len(members) > 1 or members[0] in alone]

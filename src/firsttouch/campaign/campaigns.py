@@ -186,7 +186,7 @@ def _aspects(cases: Cases, repetitions: int, kind: Kind) -> list[Step]:
     # One process measures all PU-sets of a size, so that it allocates its memory once.
     for size in cases.set_sizes():
         if not kind.widest or size in {1, len(cases.host.cpu_nodes)}:
-            nodes = sorted({node for nodes in cases.pu_sets() if len(nodes) == size for node in nodes})
+            nodes = sorted({node for nodes in cases.pu_sets if len(nodes) == size for node in nodes})
             argv = ("measure", "bandwidth", "--set-sizes", str(size), "--pu-nodes", _list(nodes))
             steps.append(Step(f"bandwidth-{size}", (*argv, *cases.bank_options(), *again)))
     threads, banks = _list(cases.contention_threads()), _list(cases.banks(*cases.host.cpu_nodes))
