@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from factories import topologies
-from firsttouch.benchmarks import measure, profiles
+from firsttouch.benchmarks import profiles, stream
 from firsttouch.errors import BadInput
 from firsttouch.host import emulation
 from firsttouch.host.topology import load
@@ -54,10 +54,10 @@ def test_named_aligners_go_before_those_of_an_effort(monkeypatch, variable, expe
 def test_every_effort_is_whole():
     for effort in profiles.efforts().values():
         assert effort.title
-        assert set(effort.kernels) <= set(measure.ARRAYS)
+        assert set(effort.kernels) <= set(stream.KERNELS)
         assert {effort.pu_nodes, effort.banks, effort.pu_sets, effort.threads, effort.instances} <= {"all", "ends"}
         assert min(effort.repetitions, effort.point_microseconds) >= 1
-    assert profiles.efforts()["full"].kernels == tuple(measure.ARRAYS)
+    assert profiles.efforts()["full"].kernels == stream.KERNELS
 
 
 @pytest.mark.parametrize(("nodes", "banks"), [([0], [0, 7]), ([5], [5, 7]), (list(range(8)), [0, 7])])

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.benchmarks import drawn_order, probe, profiles, programs
+from firsttouch.benchmarks import drawn_order, probe, profiles, programs, stream
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.profiles import Effort
@@ -41,9 +41,8 @@ WIDE = 0.25
 #: The meaning of such a spread.
 BUSY = "this host was not idle. Measure again when it is"
 
-#: For the expected time of bandwidth: the arrays that each kernel moves, the least size of one (bytes; otherwise
-#: four times the last-level caches), the repetitions that most cases take, and a rate (bytes/s) of far memory.
-ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
+#: For the expected time of bandwidth: the least size of an array (bytes; otherwise four times the last-level
+#: caches), the repetitions that most cases take, and a rate (bytes/s) of far memory.
 LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
 
@@ -280,7 +279,7 @@ def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effor
     placements = sum(len(effort.banks_of(host, nodes, banks)) for nodes in sets)
     level = max((cache.level for cache in host.caches), default=0)
     caches = sum(cache.size_bytes for cache in host.caches if cache.level == level)
-    arrays = sum(ARRAYS[kernel] for kernel in effort.kernels)
+    arrays = sum(stream.ARRAYS[kernel] for kernel in effort.kernels)
     seconds = placements * USUAL * arrays * max(LEAST_ARRAY, 4 * caches) / SLOW
     time = f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{max(1.0, seconds / 60):.0f} min"
     what = f"{placements:,} placements of {len(sets)} PU-sets and {len(banks)} banks"

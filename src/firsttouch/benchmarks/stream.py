@@ -11,13 +11,13 @@ from pathlib import Path
 
 from firsttouch.errors import RunFailed
 
-KERNELS = ("copy", "scale", "add", "triad")
+#: Kernel -> the arrays that it moves.
+ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
+KERNELS = tuple(ARRAYS)
 #: Kernel, best rate (MB/s), average, least and greatest time (s).
 _RATE = re.compile(
     r"^(Copy|Scale|Add|Triad):\s+(\d+\.\d)\s+\d+\.\d{6}\s+(\d+\.\d{6})\s+\d+\.\d{6}\s*$", re.MULTILINE
 )
-#: Arrays that a kernel moves.
-_ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 _SIZE = re.compile(r"^Array size = (\d+) \(elements\)", re.MULTILINE)
 _ELEMENT = re.compile(r"^This system uses (\d+) bytes per array element", re.MULTILINE)
 _END = re.compile(r"^Solution Validates: .*\n-{20,}\s*\Z", re.MULTILINE)
@@ -53,7 +53,7 @@ def parse(text: str, *, threads: int) -> tuple[dict[str, float], int]:
     array = int(element[1]) * int(size[1])
     for line in lines:
         # The rate must agree with bytes and time. Times are printed in whole microseconds.
-        seconds, expected = float(line[3]), _ARRAYS[line[1].lower()] * array / 1e6 / float(line[2])
+        seconds, expected = float(line[3]), ARRAYS[line[1].lower()] * array / 1e6 / float(line[2])
         if abs(seconds - expected) > 0.01 * expected + 1e-6:
             raise RunFailed(
                 f"stream printed {line[2]} MB/s for {line[1]}, but its bytes and time give another rate"

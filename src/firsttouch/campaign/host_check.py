@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from firsttouch.benchmarks import cores, correctness, drawn_order, kernel_settings, measure, programs
+from firsttouch.benchmarks import cores, correctness, drawn_order, kernel_settings, measure, programs, stream
 from firsttouch.benchmarks.drawn_order import shuffle
 from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 #: The metrics to measure, by aspect: the first one with references of the system, or else the first. Of latency's
 #: curve only the largest size is measured, which exceeds all caches.
 _METRICS = {
-    "bandwidth": [f"{kernel}_bandwidth" for kernel in measure.ARRAYS],
+    "bandwidth": [f"{kernel}_bandwidth" for kernel in stream.KERNELS],
     "latency": ["random_latency"],
 }
 #: The measurements that use all PUs at once.
