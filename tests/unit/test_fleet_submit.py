@@ -57,13 +57,14 @@ def test_the_collector_gets_what_says_where_it_may_run(options, kept):
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_wrong_option_is_refused_before_anything_is_submitted(campaign, sbatch, tmp_path, wait):
     with pytest.raises(BadInput):
-        submit.submit(campaign, ["n1"], ["--partition"], [], wait=wait)
+        submit.Again(options=["--partition"]).submit(campaign, ["n1"], wait=wait)
     assert not (tmp_path / "calls").exists()
     assert not (campaign.folder / "submissions").exists()
 
 
 def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sbatch):
-    submission = submit.submit(campaign, ["n1", "nosuch", "n2"], ["-p", "all"], [], collecting=["--drain"])
+    again = submit.Again(options=["-p", "all"], drains=True)
+    submission = again.submit(campaign, ["n1", "nosuch", "n2"])
     assert (submission.jobs, submission.collector) == (["101", "102"], "103")
     assert submission.refused == {"nosuch": "sbatch: invalid node name specified"}
     collector = sbatch()[-1]
@@ -92,7 +93,7 @@ def placed(tmp_path, monkeypatch):
 def test_jobs_go_where_the_system_s_file_says(placed, tmp_path, sbatch, options, partition):
     fields = {"system": "rome", "dataset": "lambda", "aligners": (), "repetitions": 1, "only": ["topology"]}
     campaign = campaigns.create(campaigns.plan("validate", tmp_path / "placed", **fields))
-    submit.submit(campaign, ["cn1"], options, [])
+    submit.Again(options=options).submit(campaign, ["cn1"])
     submit.submit_alone(campaign, "cn1", options)
     job, collector, alone = (line.split() for line in sbatch())
     for words in (job, alone):
@@ -126,10 +127,10 @@ def test_what_contradicts_the_system_s_file_is_said(placed, monkeypatch, tmp_pat
 
 def test_hosts_that_cannot_start_are_left_out_without_wait(campaign, sbatch, stand_in):
     stand_in("sinfo", "echo 'n1|idle|none'; echo 'n2|drained*|fan of psu 2'")
-    submission = submit.submit(campaign, ["n1", "n2"], [], [])
+    submission = submit.Again().submit(campaign, ["n1", "n2"])
     assert (len(submission.jobs), list(submission.refused)) == (1, ["n2"])
     assert "fan of psu 2" in next(gap.reason for gap in state.state(campaign).gaps if gap.host == "n2")
-    assert len(submit.submit(campaign, ["n1", "n2"], [], [], wait=True).jobs) == 2
+    assert len(submit.Again().submit(campaign, ["n1", "n2"], wait=True).jobs) == 2
 
 
 RESERVATIONS = """\
@@ -219,7 +220,7 @@ def test_nobody_is_forgotten_where_submission_is_interrupted(campaign, sbatch, m
 
     monkeypatch.setattr(slurm, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        submit.submit(campaign, ["n1", "n2"], [], [])
+        submit.Again().submit(campaign, ["n1", "n2"])
     assert {gap.host for gap in state.state(campaign).gaps} == {"n1", "n2"}
 
 

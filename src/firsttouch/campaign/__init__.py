@@ -9,6 +9,6 @@ A campaign's folder has ``campaign.json``, which lists the steps and is written 
 that host writes: ``records.jsonl``, ``steps.jsonl`` (a line when a step begins and when it ends) and the last
 ``verdict``; ``claims/``, the leases of steps; and ``submissions/``, the submitted jobs.
 
-Public: :mod:`campaigns` (``plan``, ``create``, ``read``), :func:`run.run` on a host, :func:`submit.submit`,
+Public: :mod:`campaigns` (``plan``, ``create``, ``read``), :func:`run.run` on a host, :class:`submit.Again`,
 :func:`state.state`, and :func:`state.finished_records`.
 """

@@ -54,14 +54,48 @@ class Again(Struct, frozen=True):
     (patterns). *options* are sbatch's; *drains*: jobs drain the hosts that fail.
     """
 
-    resubmit: int | None
-    steps: Sequence[str]
-    options: Sequence[str]
+    resubmit: int | None = None
+    steps: Sequence[str] = ()
+    options: Sequence[str] = ()
     drains: bool = False
 
     def submit(self, campaign: Campaign, hosts: Sequence[str], *, wait: bool = False) -> Submitted:
-        """Submit a job for each of *hosts*, and one that collects."""
-        return submit(campaign, hosts, self.options, self._measuring(), collecting=self._collecting(), wait=wait)
+        """Submit a job for each of *hosts*, and one that collects after all of them.
+
+        All hosts are stored first, so that hosts without a job are reported as missing. Hosts that are down,
+        drained or reserved get a job only with *wait*. If Slurm refuses a job, the others are still collected.
+        """
+        away = {} if wait else unavailable(campaign, hosts, self.options)
+        options = _with_access(campaign, self.options)
+        of_collector = collector_options(options)
+        of_jobs = [*options, *_given(campaign, self._measuring())]
+        jobs: list[str] = []
+        refused: dict[str, str] = {}
+        note_without_job(campaign.folder, hosts, NOT_YET)
+
+        def refuse(host: str, why: str) -> None:
+            refused[host] = why
+            note_without_job(campaign.folder, [host], why)
+
+        def submit_to(host: str) -> None:
+            try:
+                jobs.append(_submit_to(campaign, host, of_jobs))
+            except RunFailed as error:
+                refuse(host, str(error))
+
+        for host, why in away.items():
+            refuse(host, why)
+        collector = ""
+        try:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(submit_to, [h for h in hosts if h not in refused]))
+        finally:
+            if jobs:
+                try:
+                    collector = _collector(campaign, ":".join(jobs), of_collector, self._collecting())
+                except RunFailed as error:
+                    refused["the job that collects"] = str(error)
+        return Submitted(sorted(jobs, key=int), collector, refused)
 
     def commands(self, campaign: Campaign, hosts: Sequence[str]) -> list[list[str]]:
         """Return the commands of :meth:`submit` for *hosts*; JOBS stands for the numbers of the jobs."""
@@ -119,55 +153,6 @@ def collector_options(options: Sequence[str]) -> list[str]:
     except argparse.ArgumentError as error:
         raise BadInput(f"--sbatch: {error}") from error
     return [f"--{name}={value}" for name, value in vars(chosen).items() if value is not None]
-
-
-def submit(
-    campaign: Campaign,
-    hosts: Sequence[str],
-    options: Sequence[str],
-    argv: Sequence[str],
-    *,
-    collecting: Sequence[str] = (),
-    wait: bool = False,
-) -> Submitted:
-    """Submit a job for each of *hosts*, and one that collects after all of them.
-
-    *options* are sbatch's and follow the options of the system. *argv* are the arguments of the template,
-    *collecting* of the collecting job. All hosts are stored first, so that hosts without a job are reported as
-    missing. Hosts that are down, drained or reserved get a job only with *wait*. If Slurm refuses a job, the
-    others are still collected.
-    """
-    away = {} if wait else unavailable(campaign, hosts, options)
-    options = _with_access(campaign, options)
-    collector_options(options)
-    of_jobs = [*options, *_given(campaign, argv)]
-    jobs: list[str] = []
-    refused: dict[str, str] = {}
-    note_without_job(campaign.folder, hosts, NOT_YET)
-
-    def refuse(host: str, why: str) -> None:
-        refused[host] = why
-        note_without_job(campaign.folder, [host], why)
-
-    def submit_to(host: str) -> None:
-        try:
-            jobs.append(_submit_to(campaign, host, of_jobs))
-        except RunFailed as error:
-            refuse(host, str(error))
-
-    for host, why in away.items():
-        refuse(host, why)
-    collector = ""
-    try:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(submit_to, [h for h in hosts if h not in refused]))
-    finally:
-        if jobs:
-            try:
-                collector = _collector(campaign, ":".join(jobs), collector_options(options), collecting)
-            except RunFailed as error:
-                refused["the job that collects"] = str(error)
-    return Submitted(sorted(jobs, key=int), collector, refused)
 
 
 def unavailable(campaign: Campaign, hosts: Sequence[str], options: Sequence[str]) -> Mapping[str, str]:
