@@ -69,8 +69,6 @@ def parse(text: str, dimension: str) -> float:
 
 def parse_bytes(text: str) -> int:
     """Return a size such as ``5.1GB``, ``16Gi`` or ``4096`` (plain bytes) as a number of bytes."""
-    if text.strip().isdecimal():
-        return int(text)
     return round(parse(text, "bytes"))
 
 
