@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from firsttouch.benchmarks.loaded_latency import CHECK, LATENCY, LOAD, PEAK, SATURATION, UNLOADED
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import FEWEST_DRAWN, Aspect, Chart, Result, measured, metric_title, spread, value
@@ -21,9 +22,6 @@ from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import clean, count, plain
 from firsttouch.units import number, percent
 
-CHECK = "loaded_latency"
-LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
-UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
 #: The source of the load, as seen from the measuring NUMA node, in the order of figures.
 LOADS = ("local", "outgoing", "incoming")
 
@@ -165,7 +163,7 @@ def _curve(records: Sequence[Record]) -> LoadCurve | None:
     for record in records:
         rate = record.parameters.get("rate")
         by_metric.setdefault(record.metric, {})[float(rate) if isinstance(rate, (int, float)) else -1.0] = record
-    latencies, rates = by_metric.get(LATENCY, {}), by_metric.get(BANDWIDTH, {})
+    latencies, rates = by_metric.get(LATENCY, {}), by_metric.get(LOAD, {})
     merits = {metric: next(iter(by_rate.values())) for metric, by_rate in by_metric.items()}
     first = records[0]
     if not pu_nodes(first) or not (latencies or merits.keys() & {UNLOADED, SATURATION, PEAK}):
