@@ -6,7 +6,6 @@ This module writes no files. Slurm's accounting states how jobs ended.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -261,11 +260,6 @@ def _submitted(submitted: Sequence[Submission], ends: _Ends) -> str:
         texts = (text if count == 1 else f"{count} x {text}" for text, count in bad.items())
         parts.append(", ".join(texts) or f"job {submission.job}")
     return "; ".join(dict.fromkeys(parts))
-
-
-def dumps(campaign_state: State) -> str:
-    """Return the state as JSON text."""
-    return json.dumps(campaign_state.to_dict(), indent=1) + "\n"
 
 
 # ----------------------------------------------------------------------

@@ -379,18 +379,17 @@ class Source(NamedTuple):
 
 def sources_of(files: Iterable[Path]) -> list[Source]:
     """Return *files* with their sizes; raises BadInput for one that is not a readable regular file."""
-    return [_source(file) for file in files]
-
-
-def _source(file: Path) -> Source:
-    try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise BadInput("not a regular file: only files can be copied", file=file)
-        file.open("rb").close()
-    except OSError as error:
-        raise _unreadable(file, error) from error
-    return Source(file, status.st_size)
+    sources = []
+    for file in files:
+        try:
+            status = file.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise BadInput("not a regular file: only files can be copied", file=file)
+            file.open("rb").close()
+        except OSError as error:
+            raise _unreadable(file, error) from error
+        sources.append(Source(file, status.st_size))
+    return sources
 
 
 class _PendingCopy(Struct):

@@ -27,7 +27,6 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.campaign import campaigns, submit
 from firsttouch.campaign.campaigns import Campaign
-from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import missing_results, state
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
@@ -461,10 +460,9 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
         system = load(campaign.system)
     except BadInput as error:
         return "", str(error), 0.0
-    own = campaign.host(host)
-    if not (measured := own.measured_at()):
+    if not (measured := campaign.host(host).measured_at()):
         return "", "its job measured nothing", 0.0
-    records = [record for before in earlier for record in _records(host, before)] + _own(host, own)
+    records = [record for each in (*earlier, name) for record in _records(host, each)]
     missing = {host: missing_results(state(campaign)).get(host, [])}
     verdict = _of(host, judge(records, system, missing=missing))
     if verdict.verdict not in _DECIDED and not missing[host]:
@@ -482,13 +480,10 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
 def _records(host: str, name: str) -> list[Record]:
     """Return the records of a host in the campaign *name*; none if it was removed."""
     try:
-        return _own(host, campaigns.find_campaign(name).host(host))
+        measured = campaigns.find_campaign(name).host(host).all_records()
     except BadInput:
         return []
-
-
-def _own(host: str, journal: Journal) -> list[Record]:
-    return [record for record in journal.all_records() if record.host == host]
+    return [record for record in measured if record.host == host]
 
 
 def _of(host: str, verdicts: Sequence[HostVerdict]) -> HostVerdict:

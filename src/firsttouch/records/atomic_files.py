@@ -144,7 +144,8 @@ def output(place: Path, *, force: bool = False) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
             partial = Path(folder, "output")
             yield partial
-            write_into(place, partial)
+            with name_in_errors(place), os.fdopen(open_stream(place), "wb") as out, partial.open("rb") as source:
+                shutil.copyfileobj(source, out, 1 << 20)
         return
     with replace(Path(os.path.realpath(place)), force=force) as partial:
         yield partial
@@ -214,12 +215,6 @@ def open_stream(stream: Path, *, wait: bool = True) -> int:
     fd = os.open(stream, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | (0 if wait else os.O_NONBLOCK))
     os.set_blocking(fd, True)
     return fd
-
-
-def write_into(stream: Path, file: Path) -> None:
-    """Append the content of *file* to a *stream*."""
-    with name_in_errors(stream), os.fdopen(open_stream(stream), "wb") as out, file.open("rb") as source:
-        shutil.copyfileobj(source, out, 1 << 20)
 
 
 def _open_file(place: Path) -> Path | None:

@@ -48,15 +48,10 @@ def read(file: Path, status: int, *, has_records: bool, last_words: str) -> Step
     The step has failed if the command made no statement, ended in another way than stated, or has no records. The
     reason is then *last_words* if it stated none.
     """
-    stated = _parse(file)
+    stated = StepOutcome("failed")
+    with contextlib.suppress(OSError, ValueError):
+        stated = msgspec.json.decode(file.read_bytes(), type=StepOutcome)
     is_kept = stated.word in _STATUS and status == _STATUS[stated.word]
     if is_kept and has_records != (stated.word == "skipped"):
         return stated
     return StepOutcome("failed", f"status {status}: {stated.reason or last_words or 'it printed nothing'}")
-
-
-def _parse(file: Path) -> StepOutcome:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=StepOutcome)
-    except (OSError, ValueError):
-        return StepOutcome("failed")

@@ -285,13 +285,12 @@ def gather(paths: Sequence[Path], max_age: float | None = None, *, logs: bool = 
 
 def _of_logs(paths: Sequence[Path]) -> Gathered:
     """Return the records of performance logs, and print how many rows are left out."""
-    from firsttouch.records.store import find  # noqa: PLC0415 - loads the table library
+    from firsttouch.records.store import Sources  # noqa: PLC0415 - loads the table library
 
     records, unread, several = perflogs.read(paths)
     if several:
         print(f"firsttouch: left out: {several} values of jobs on several hosts", file=sys.stderr)
-    sources = find([], lambda _: None)
-    return Gathered(paths, sources, (), (), logged=records, unread={str(u): u for u in unread})
+    return Gathered(paths, Sources((), (), ()), (), (), logged=records, unread={str(u): u for u in unread})
 
 
 def _ahead_text(latest: float, now: float) -> str:

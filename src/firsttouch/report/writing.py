@@ -20,7 +20,7 @@ from msgspec import Struct
 from firsttouch import paths
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import full_disk_as_missing
-from firsttouch.campaign.state import Gap, State, dumps, finished_records, markdown_list, merge, overview, state
+from firsttouch.campaign.state import Gap, State, finished_records, markdown_list, merge, overview, state
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import say
@@ -425,7 +425,8 @@ def _write(campaign_state: State, text: str, pages: Callable[[Path], object] | N
     with atomic_files.scratch(reports / "report") as folder:
         folder.mkdir()
         (folder / "overview.md").write_text(text + "\n", encoding="utf-8")
-        (folder / "state.json").write_text(dumps(campaign_state), encoding="utf-8")
+        text_of_state = json.dumps(campaign_state.to_dict(), indent=1) + "\n"
+        (folder / "state.json").write_text(text_of_state, encoding="utf-8")
         if pages is not None:
             pages(folder)
         # UTC, because local times go back once a year, and differ between time zones.
