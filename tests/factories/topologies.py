@@ -14,10 +14,12 @@ import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from factories import caches
+from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.paths import ROOT
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import lock_file
@@ -306,6 +308,14 @@ SHAPES = tuple(_SHAPES)
 def made_up(shape: str) -> str:
     """Return the XML of a made-up host."""
     return _SHAPES[shape][0]()
+
+
+def host_of(pus: Iterable[tuple[int, int, int]], banks: Mapping[int, int], **fields: Any) -> Topology:
+    """Return a host of PUs, each (core, package, NUMA node), and of *banks*: the bytes of each NUMA node."""
+    numbered = tuple(Pu(index, *place) for index, place in enumerate(pus))
+    nodes = (NumaNode(n, tuple(p.index for p in numbered if p.numa_node == n), size) for n, size in banks.items())
+    allowed = {"allowed_pus": frozenset(p.index for p in numbered), "allowed_nodes": frozenset(banks)}
+    return Topology(tuple(nodes), numbered, **{"caches": (), "distances": {}, **allowed, **fields})
 
 
 def variables_of_small_caches(folder: Path) -> dict[str, str]:

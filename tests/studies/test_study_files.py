@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from test_repeat_study import STUDY as TEMPLATE
 
 import study_files
+from factories.topologies import host_of
 from firsttouch.errors import BadInput
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.command_line import with_options
-from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.placement import parse_name, plan
 
 #: The study of test_repeat_study.py by a variant of the aligner with options.
@@ -25,10 +25,9 @@ STUDY = (
 
 
 def host(pus, nodes=1):
-    numbered = [Pu(i, i, 0, i * nodes // pus) for i in range(pus)]
-    banks = tuple(NumaNode(n, tuple(p.index for p in numbered if p.numa_node == n), 1 << 40) for n in range(nodes))
     distances = {(a, b): 10 if a == b else 20 for a in range(nodes) for b in range(nodes)}
-    return Topology(banks, tuple(numbered), (), distances, frozenset(range(pus)), frozenset(range(nodes)))
+    places = ((i, 0, i * nodes // pus) for i in range(pus))
+    return host_of(places, dict.fromkeys(range(nodes), 1 << 40), distances=distances)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from factories import topologies
 from firsttouch.errors import BadInput, CannotHere
-from firsttouch.host.topology import Cache, NumaNode, Pu, Topology, parse_xml
+from firsttouch.host.topology import Cache, parse_xml
 from firsttouch.scenarios.cache_domains import divide
 from firsttouch.scenarios.layout import Layout
 from firsttouch.scenarios.placement import TaskShare, plan, plan_task
@@ -100,13 +100,9 @@ def cached(topology, groups):
 
 def machine(*cores, caches=None):
     """Return a host with a NUMA node for each number of *cores*, and last-level caches of consecutive PUs."""
-    firsts = [sum(cores[:i]) for i in range(len(cores))]
-    nodes = tuple(
-        NumaNode(i, tuple(range(f, f + n)), 1 << 35) for i, (f, n) in enumerate(zip(firsts, cores, strict=True))
-    )
-    pus = tuple(Pu(p, p, node.index, node.index) for node in nodes for p in node.pus)
-    everything = frozenset(p.index for p in pus)
-    host = Topology(nodes, pus, (), {}, everything, frozenset(n.index for n in nodes))
+    nodes = (node for node, count in enumerate(cores) for _ in range(count))
+    pus = ((core, node, node) for core, node in enumerate(nodes))
+    host = topologies.host_of(pus, dict.fromkeys(range(len(cores)), 1 << 35))
     ends = [*itertools.accumulate(caches or ())]
     return cached(host, [range(end - count, end) for end, count in zip(ends, caches or (), strict=True)])
 

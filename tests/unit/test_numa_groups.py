@@ -9,20 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.host.topology import NumaNode, Pu, Topology
+from factories.topologies import host_of
 from firsttouch.scenarios.layout import Neighbours
 
 
 def topology(matrix, packages=None):
-    count = len(matrix)
-    return Topology(
-        numa_nodes=tuple(NumaNode(i, (i,), 1) for i in range(count)),
-        pus=tuple(Pu(i, i, packages[i] if packages else i, i) for i in range(count)),
-        caches=(),
-        distances={(a, b): matrix[a][b] for a in range(count) for b in range(count)},
-        allowed_pus=frozenset(range(count)),
-        allowed_nodes=frozenset(range(count)),
-    )
+    nodes = range(len(matrix))
+    distances = {(a, b): matrix[a][b] for a in nodes for b in nodes}
+    pus = ((i, packages[i] if packages else i, i) for i in nodes)
+    return host_of(pus, dict.fromkeys(nodes, 1), distances=distances)
 
 
 def symmetric(count, draw):

@@ -9,9 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from factories.topologies import host_of
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.cpusets import parse_list
-from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
+from firsttouch.host.topology import Cache
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import ScenarioName, name_of, parse_name, plan
 from firsttouch.scenarios.policies import policies, refusal, select_policies
@@ -21,17 +22,10 @@ GIB = 2**30
 
 def machine(*nodes, smt=1, limit=None, distances=None):
     """Make a topology of (number, cores, memory) triples; PUs are numbered node by node."""
-    pus, numa_nodes, core = [], [], 0
-    for number, cores, memory in nodes:
-        node_pus = []
-        for _ in range(cores):
-            core += 1
-            node_pus += [Pu(len(pus) + len(node_pus) + i, core, number, number) for i in range(smt)]
-        pus += node_pus
-        numa_nodes.append(NumaNode(number, tuple(p.index for p in node_pus), memory))
-    numbers = frozenset(n for n, _, _ in nodes)
-    everything = frozenset(p.index for p in pus)
-    return Topology(tuple(numa_nodes), tuple(pus), (), distances or {}, everything, numbers, limit)
+    cores = [number for number, count, _ in nodes for _ in range(count)]
+    pus = ((core, number, number) for core, number in enumerate(cores, start=1) for _ in range(smt))
+    banks = {number: memory for number, _, memory in nodes}
+    return host_of(pus, banks, distances=distances or {}, memory_limit_bytes=limit)
 
 
 @st.composite

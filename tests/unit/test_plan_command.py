@@ -5,25 +5,17 @@ import json
 
 import pytest
 
+from factories.topologies import host_of
 from firsttouch.cli import plan as command
 from firsttouch.genomics import aligners
-from firsttouch.host.topology import NumaNode, Pu, Topology
 
 GIB = 2**30
 
 
 def server(nodes, cpus, smt=1, gib=64):
     """Return a host with *nodes* NUMA nodes of *cpus* CPUs each, *smt* of a core."""
-    pus = tuple(Pu(i, i // smt, i // cpus, i // cpus) for i in range(nodes * cpus))
-    members = [tuple(p.index for p in pus if p.numa_node == n) for n in range(nodes)]
-    return Topology(
-        numa_nodes=tuple(NumaNode(n, members[n], gib * GIB) for n in range(nodes)),
-        pus=pus,
-        caches=(),
-        distances={},
-        allowed_pus=frozenset(p.index for p in pus),
-        allowed_nodes=frozenset(range(nodes)),
-    )
+    pus = ((i // smt, i // cpus, i // cpus) for i in range(nodes * cpus))
+    return host_of(pus, dict.fromkeys(range(nodes), gib * GIB))
 
 
 @pytest.fixture

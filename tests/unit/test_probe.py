@@ -23,12 +23,13 @@ from msgspec.structs import force_setattr, replace
 
 from factories.host_records import measured
 from factories.processes import write_program
+from factories.topologies import host_of
 from firsttouch import paths
 from firsttouch.benchmarks import core_to_core, correctness, loaded_latency, locks, probe, profiles
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.profiles import efforts
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.host.topology import Cache, NumaNode, Pu, Topology, probe_program
+from firsttouch.host.topology import Cache, probe_program
 from firsttouch.judge.judging import judge, judged
 from firsttouch.records import samples_table
 from firsttouch.records.schema import Record
@@ -251,10 +252,9 @@ TIMES = {"core": 9.0, "cache": 23.0, "host": 210.0}
 
 def machine():
     """Return a host of two packages with a NUMA node and a cache each: two cores of two threads."""
-    pus = tuple(Pu(index, index // 2, index // 4, index // 4) for index in range(8))
     caches = tuple(Cache(3, 32 << 20, frozenset(range(first, first + 4))) for first in (0, 4))
-    banks = tuple(NumaNode(n, tuple(range(4 * n, 4 * n + 4)), 16 << 30) for n in (0, 1))
-    return Topology(banks, pus, caches, {}, frozenset(range(8)), frozenset({0, 1}))
+    pus = ((index // 2, index // 4, index // 4) for index in range(8))
+    return host_of(pus, {0: 16 << 30, 1: 16 << 30}, caches=caches)
 
 
 def closeness(host, a, b):
@@ -386,18 +386,8 @@ def test_an_invalid_point_makes_the_curve_invalid():
     ],
 )
 def test_loads_of_a_host(pus, banks, expected):
-    numbers = [(node, core) for node, count in enumerate(pus) for core in range(count)]
-    host = Topology(
-        numa_nodes=tuple(
-            NumaNode(bank, tuple(i for i, (node, _) in enumerate(numbers) if node == bank), 1 << 30)
-            for bank in banks
-        ),
-        pus=tuple(Pu(i, i, 0, node) for i, (node, _) in enumerate(numbers)),
-        caches=(),
-        distances={},
-        allowed_pus=frozenset(range(len(numbers))),
-        allowed_nodes=frozenset(banks),
-    )
+    nodes = [node for node, count in enumerate(pus) for _ in range(count)]
+    host = host_of(((core, 0, node) for core, node in enumerate(nodes)), dict.fromkeys(banks, 1 << 30))
     assert Cases(host, efforts()["full"]).loads(0) == expected
 
 

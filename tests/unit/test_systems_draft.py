@@ -8,34 +8,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from factories.processes import run_parsed
+from factories.topologies import host_of
 from firsttouch import paths
 from firsttouch.errors import BadInput, Missing
-from firsttouch.host.topology import Cache, NumaNode, Pu, Topology
+from firsttouch.host.topology import Cache
 from firsttouch.systems import draft
 from firsttouch.systems.definition import load
 
 
 def topology(nodes, *, distances=None, model=""):
     """*nodes*: (number, package, cores, threads per core, memory) each."""
-    pus, numa = [], []
-    core = 0
-    for number, package, cores, threads, memory in nodes:
-        node_pus = []
-        for _ in range(cores):
-            core += 1
-            for _ in range(threads):
-                node_pus.append(len(pus))
-                pus.append(Pu(len(pus), core, package, number))
-        numa.append(NumaNode(number, tuple(node_pus), memory))
-    return Topology(
-        numa_nodes=tuple(numa),
-        pus=tuple(pus),
-        caches=(Cache(1, 32768, frozenset({0})), Cache(3, 100, frozenset({0, 1})), Cache(0, 0, frozenset())),
-        distances=distances or {},
-        allowed_pus=frozenset(p.index for p in pus),
-        allowed_nodes=frozenset(n.index for n in numa),
-        info={"CPUModel": model},
+    cores = [(number, package, threads) for number, package, count, threads, _ in nodes for _ in range(count)]
+    pus = (
+        (core, package, number)
+        for core, (number, package, threads) in enumerate(cores, start=1)
+        for _ in range(threads)
     )
+    caches = (Cache(1, 32768, frozenset({0})), Cache(3, 100, frozenset({0, 1})), Cache(0, 0, frozenset()))
+    banks = {number: memory for number, *_, memory in nodes}
+    return host_of(pus, banks, caches=caches, distances=distances or {}, info={"CPUModel": model})
 
 
 def loaded(tmp_path, name, text):
