@@ -11,8 +11,10 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from msgspec.structs import asdict
 
+from factories import systems
 from factories.processes import captured, write_program
 from firsttouch import cli, paths
 from firsttouch.campaign import host_check, timekeeper
@@ -33,24 +35,13 @@ exec {PROBE} "$@" --sanity"""
 CHECK = ("check", "--share-host", "--seconds")
 
 
-def system_file(folder, **facts):
-    """Write the file of a system like this host, with other *facts*; return its path."""
+def system_file(folder, **changed):
+    """Write the file of a system like this host, with *changed* facts; return its path."""
     host = topology.load()
-    nodes, pus = len(host.numa_nodes), len(host.pus)
-    usual = {
-        "source": "order",
-        "processor": "x",
-        "packages": 1,
-        "numa_nodes": nodes,
-        "cores_per_numa_node": pus // nodes,
-        "threads_per_core": 1,
-        "memory_per_numa_node": f"{host.numa_nodes[0].memory_bytes} B",
-    }
-    data = {"name": "checked", "description": "x", "hostnames": ["x"], "facts": {**usual, **facts}}
-    data |= {"partitions": [{"name": "p", "scheduler": "local"}], "references": []}
-    file = folder / "checked.yaml"
-    file.write_text(json.dumps(data))
-    return file
+    nodes = len(host.numa_nodes)
+    facts = {**systems.FACTS, "numa_nodes": nodes, "cores_per_numa_node": len(host.pus) // nodes}
+    facts["memory_per_numa_node"] = f"{host.numa_nodes[0].memory_bytes} B"
+    return systems.system_file(folder, "checked", facts={**facts, **changed})
 
 
 @pytest.fixture
@@ -140,7 +131,7 @@ def test_the_last_whole_line_counts():
 
 def test_the_narrowest_reference_is_measured_first(tmp_path):
     node = topology.load().cpu_nodes[0]
-    data = json.loads(system_file(tmp_path).read_text())
+    data = yaml.safe_load(system_file(tmp_path).read_text())
     for check, metric, unit, share in (
         ("bandwidth", "copy_bandwidth", "GB/s", "-9 %"),
         ("latency", "random_latency", "ns", "5 %"),

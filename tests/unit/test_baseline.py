@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 from msgspec.structs import replace
-from test_verdict import LIMITS, document_of, rates, system_of
+from test_verdict import LIMITS, of_copies, rates, system_of
 
 from firsttouch.judge import baseline
 from firsttouch.judge.judging import judge
@@ -49,7 +49,7 @@ def two_kinds(hosts=40, apart=0.09, **others):
 
 class TestDivided:
     def test_a_baseline_names_both_groups_and_learns_from_the_hosts_of_the_option(self, tmp_path, run_cli):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         append(tmp_path / "r.jsonl", fleet(hosts=40, error=0.005, **two_kinds()))
         argv = ("baseline", "--system", "s", tmp_path / "r.jsonl")
         before = (tmp_path / "s.yaml").read_text()
@@ -69,7 +69,7 @@ class TestDivided:
             assert (done.status, len(done.err.splitlines())) == (2, 1), wrong
 
     def test_a_baseline_reports_a_larger_detectable_loss(self, tmp_path, run_cli):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         append(tmp_path / "r.jsonl", fleet(hosts=60, error=0.002, spread=0.02))
         done = run_cli("baseline", "--system", "s", tmp_path / "r.jsonl")
         assert done.status == 0, done.err
@@ -86,7 +86,7 @@ def put(text, fleet_baseline):
 
 class TestBaseline:
     def test_the_file_that_is_written_judges_the_next_host(self, tmp_path, run_cli):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         file = tmp_path / "s.yaml"
         before = file.read_text()
         records = tmp_path / "records.jsonl"
@@ -162,7 +162,7 @@ class TestBaseline:
 
     @pytest.mark.parametrize(("hosts", "text"), [(1, "on 1 host, 4 are"), (3, "on 3 hosts, 4 are")])
     def test_nothing_learnt_is_an_error_that_says_why(self, tmp_path, run_cli, hosts, text):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         records = tmp_path / "records.jsonl"
         append(records, fleet(hosts=hosts))
         before = (tmp_path / "s.yaml").read_text()
@@ -171,7 +171,7 @@ class TestBaseline:
         assert (tmp_path / "s.yaml").read_text() == before
 
     def test_no_text_of_a_record_reaches_the_terminal(self, tmp_path, run_cli):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         text = "\x1b]0;x\a\x9b\r\nforged"
         records = [
             replace(r, host=r.host + text, parameters={**r.parameters, "kernel": text}) for r in fleet(n7=0.8)
@@ -186,7 +186,7 @@ class TestBaseline:
         assert not [line for line in done.out.splitlines() if line.startswith("forged")]
 
     def test_json_has_all(self, tmp_path, run_cli):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         append(tmp_path / "r.jsonl", fleet(n7=0.8))
         argv = ("baseline", "--system", "s", tmp_path / "r.jsonl", "--json", "-o", tmp_path / "new.yaml")
         done = run_cli(*argv)

@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from test_verdict import rates, system_of
+from test_verdict import COPIES, rates, system_of
 
 from firsttouch import cli
 from firsttouch.judge.judging import judged
@@ -12,8 +12,7 @@ from firsttouch.records import samples_table
 from firsttouch.records.schema import append
 from firsttouch.systems.definition import Undescribed
 
-REFERENCE = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
-REFERENCE |= {"tolerance": {"lower": "-2 %"}}
+REFERENCE = {**COPIES, "tolerance": {"lower": "-2 %"}}
 SENTENCE = "lost about 4 % of the same metrics: an update, or references that are out of date; no host is held"
 
 
@@ -74,10 +73,7 @@ def test_a_fleet_without_references_loses_nothing_as_a_whole():
 
 def test_validate_report_and_prometheus_say_so(tmp_path, monkeypatch, run_cli):
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
-    facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
-    facts |= {"threads_per_core": 1, "memory_per_numa_node": "4 GiB"}
-    document = {"name": "s", "description": "x", "hostnames": ["x"], "facts": facts, "references": [REFERENCE]}
-    (tmp_path / "s.yaml").write_text(json.dumps({**document, "partitions": [{"name": "p", "scheduler": "local"}]}))
+    system_of(tmp_path, REFERENCE)
     for number, losses in (("8", [0.04] * 6 + [0, 0]), ("4", [0.04] * 4)):
         records, count = tmp_path / f"{number}.jsonl", 6 if number == "8" else 4
         append(records, fleet(*losses))

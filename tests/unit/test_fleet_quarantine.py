@@ -15,6 +15,7 @@ import pytest
 
 from factories.clocks import ManualClock
 from factories.stores import log_verdict
+from factories.systems import system_file
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry, now
@@ -422,20 +423,13 @@ def rated(fake, monkeypatch):
     (fake.folder / "systems").mkdir()
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(fake.folder / "systems"))
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
-    facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
-    facts |= {"threads_per_core": 1, "memory_per_numa_node": "4 GiB"}
-    data = {"name": "rated", "description": "x", "hostnames": ["n[1-8]$"], "facts": facts}
-    data["partitions"] = [{"name": "p", "scheduler": "slurm"}]
-    reference = {
-        "check": "bandwidth",
-        "metric": "copy_bandwidth",
-        "source": "order",
-        "tolerance": {"lower": "-2 %"},
-    }
+    partitions = [{"name": "p", "scheduler": "slurm"}]
+    reference = {"check": "bandwidth", "metric": "copy_bandwidth", "source": "order"}
 
     def refer(value):
-        data["references"] = [{**reference, "value": f"{value} GB/s"}]
-        (fake.folder / "systems" / "rated.yaml").write_text(json.dumps(data))
+        references = [{**reference, "value": f"{value} GB/s", "tolerance": {"lower": "-2 %"}}]
+        keys = {"hostnames": ["n[1-8]$"], "partitions": partitions, "references": references}
+        system_file(fake.folder / "systems", "rated", **keys)
 
     refer(20)
     return refer

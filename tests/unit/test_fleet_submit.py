@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from factories.clocks import ManualClock
+from factories.systems import system_file
 from firsttouch.campaign import campaigns, journal, run, state, submit
 from firsttouch.errors import BadInput, RunFailed, TimedOut
 from firsttouch.execution import slurm
@@ -80,13 +81,9 @@ def placed(tmp_path, monkeypatch):
     """A system whose hosts are in a separate partition."""
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
-    facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
-    facts |= {"threads_per_core": 1, "memory_per_numa_node": "4 GiB"}
     partitions = [{"name": "here", "scheduler": "local"}]
     partitions += [{"name": "all", "scheduler": "slurm", "access": ["--exclusive", "-p rome", "--account=ops"]}]
-    data = {"name": "rome", "description": "x", "hostnames": ["cn[0-9]+$"], "facts": facts}
-    (tmp_path / "rome.yaml").write_text(json.dumps({**data, "partitions": partitions}))
-    return definition.load("rome")
+    return definition.load(system_file(tmp_path, "rome", hostnames=["cn[0-9]+$"], partitions=partitions))
 
 
 @pytest.mark.parametrize(("options", "partition"), [([], "rome"), (["--partition=other"], "other")])

@@ -6,15 +6,14 @@ import json
 
 import pytest
 from msgspec.structs import force_setattr
-from test_verdict import rates, system_of
+from test_verdict import COPIES, rates, system_of
 
 from factories.clocks import ManualClock
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.records.schema import append
 from firsttouch.report import inputs
 
-REFERENCE = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
-REFERENCE |= {"tolerance": {"lower": "-2 %"}}
+REFERENCE = {**COPIES, "tolerance": {"lower": "-2 %"}}
 #: The time of the commands that read the records.
 NOW = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC)
 
@@ -31,11 +30,6 @@ def fleet(tmp_path, monkeypatch):
     monkeypatch.setattr(SYSTEM_CLOCK, "time", NOW.timestamp)
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
     system_of(tmp_path, REFERENCE)
-    facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
-    facts |= {"threads_per_core": 1, "memory_per_numa_node": "4 GiB"}
-    document = {"name": "s", "description": "x", "hostnames": ["x"], "facts": facts, "references": [REFERENCE]}
-    document["partitions"] = [{"name": "p", "scheduler": "local"}]
-    (tmp_path / "s.yaml").write_text(json.dumps(document))
     records = tmp_path / "records.jsonl"
     append(
         records,

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 from test_report_recomputed import page_of
-from test_verdict import document_of
+from test_verdict import of_copies
 
 from factories.fleet_records import records_by_host
 from factories.processes import run_captured
@@ -218,7 +218,7 @@ class TestHistory:
 
 class TestCommand:
     def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         records = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(records_by_host(hosts=1)["n000"])]
         schema.append(tmp_path / "records.jsonl", records)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
@@ -228,7 +228,7 @@ class TestCommand:
         assert run_captured("report", *argv, "nosuch", "-o", tmp_path / "out", **env).status == 2
 
     def test_hosts_of_another_system_are_judged_by_their_own_fleet(self, tmp_path):
-        document_of(tmp_path)
+        of_copies(tmp_path)
         env = {"FIRSTTOUCH_SYSTEMS": str(tmp_path)}
         for host, host_records in records_by_host(hosts=9).items():
             store.append(tmp_path / "st", [replace(r, system="t", host=f"t-{host}") for r in host_records])

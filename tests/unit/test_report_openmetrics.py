@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as classic
-from test_verdict import LIMITS, rates, system_of
+from test_verdict import of_copies, rates
 
 from factories.host_records import Machine
 from firsttouch import cli
@@ -39,8 +39,7 @@ def test_the_parser_of_node_exporter_reads_the_same():
 
 
 def test_the_verdict_is_one_of_five(tmp_path):
-    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
-    system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+    system = of_copies(tmp_path)
     records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow")]
     series = samples(text(records, [v.summary for v in judge(records, system)]))
     verdicts = {(s.labels["host"], s.labels["verdict"]): s.value for s in series if s.name == "firsttouch_verdict"}
@@ -62,8 +61,7 @@ def test_the_summary_of_a_host_has_few_series_without_parameters(tmp_path):
     assert {label for s in series.values() for label in s.labels} == {"host", "system", "version"}
     assert 50e-9 < series["firsttouch_local_latency_seconds"].value < 200e-9
     assert 1e9 < series["firsttouch_local_bandwidth_bytes_per_second"].value < 1e11
-    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
-    verdicts = judge(rates(1.0, 1.0, host="n1"), system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]}))
+    verdicts = judge(rates(1.0, 1.0, host="n1"), of_copies(tmp_path))
     judged = samples(module.summary([], [v.summary for v in verdicts], generated=1.7e9))
     assert [s.labels["verdict"] for s in judged if s.name == "firsttouch_verdict" and s.value] == ["fail"]
 

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from test_verdict import LIMITS, rates, system_of
+from test_verdict import COPIES, LIMITS, rates, system_of
 
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
@@ -16,8 +16,7 @@ from firsttouch.systems.expectation import Expectation
 @pytest.fixture
 def report(tmp_path):
     """A report of a good host, a slow one and one with a missing result."""
-    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "a <b> order"}
-    system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+    system = system_of(tmp_path, {**COPIES, "source": "a <b> order", "tolerance": LIMITS["higher"]})
     records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow"), *rates(10.0, host="late")]
     verdicts = judge(records, system, missing={"late": ["latency-0: its <b> host | died"]})
     out = tmp_path / "report"

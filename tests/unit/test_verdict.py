@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from firsttouch.documents import parse_yaml
+from factories.systems import system_file
 from firsttouch.fleet import verdict_log
 from firsttouch.fleet.measuring import status, undecided_note
 from firsttouch.fleet.measuring import undecided_by_references as undecided
@@ -22,31 +22,23 @@ from firsttouch.systems import definition
 from firsttouch.units import number
 
 WORDS = ("pass", "undecided", "suspect", "invalid", "fail")
+COPIES = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
 LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
 
 
 def system_of(tmp_path, *entries):
     """Return a system of one NUMA node with these references."""
-    facts = {
-        "source": "order",
-        "processor": "x",
-        "packages": 1,
-        "numa_nodes": 1,
-        "cores_per_numa_node": 2,
-        "threads_per_core": 1,
-        "memory_per_numa_node": "4 GiB",
-    }
-    data = {"name": "s", "description": "x", "hostnames": ["x"], "facts": facts, "references": list(entries)}
-    data["partitions"] = [{"name": "p", "scheduler": "local"}]
-    path = tmp_path / "s.yaml"
-    return definition.build(parse_yaml(json.dumps(data), path), path=path)
+    return definition.load(system_file(tmp_path, references=entries))
+
+
+def of_copies(folder):
+    """Write the file of a system with a reference of 10 GB/s for copy, at least 9, and return the system."""
+    return system_of(folder, {**COPIES, "tolerance": LIMITS["higher"]})
 
 
 @pytest.fixture
 def bandwidth(tmp_path):
-    """A system with a reference of 10 GB/s for copy, at least 9."""
-    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
-    return system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
+    return of_copies(tmp_path)
 
 
 @pytest.fixture
@@ -141,8 +133,7 @@ def test_lower_is_better_for_latency(latency):
 def test_a_count_has_two_bad_directions_and_a_rate_one(tmp_path):
     both = {"lower": "-10 %", "upper": "10 %"}
     entry = {"check": "topology", "metric": "pus", "value": 64, "tolerance": both, "source": "order"}
-    fast = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
-    system = system_of(tmp_path, entry, {**fast, "tolerance": both})
+    system = system_of(tmp_path, entry, {**COPIES, "tolerance": both})
     fields = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}
     (verdict,) = judge(rates(32.0, 32.0, **fields), system)
     assert verdict.verdict == "fail"
@@ -212,8 +203,7 @@ def test_another_repetition_is_only_requested_if_it_may_decide(bandwidth):
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=5), st.randoms())
 def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
-    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
-    system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
+    system = of_copies(tmp_path_factory.getbasetemp())
     records = rates(*values)
     mixed = list(records)
     random.shuffle(mixed)
@@ -245,8 +235,7 @@ def test_exit_status(bandwidth):
 @settings(deadline=None)
 @given(st.text())
 def test_a_verdict_file_is_one_line_without_shell_syntax(tmp_path_factory, reason):
-    entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
-    system = system_of(tmp_path_factory.getbasetemp(), {**entry, "tolerance": LIMITS["higher"]})
+    system = of_copies(tmp_path_factory.getbasetemp())
     (verdict,) = judge(rates(1.0, status="invalid", reason=reason), system)
     text = verdict_log.line(verdict, measured=1.0)
     assert text.startswith("invalid 1 n1 s ")
@@ -263,11 +252,11 @@ def test_a_verdict_is_written_at_once(bandwidth, tmp_path):
     (verdict,) = judge(rates(1.0, 1.0), bandwidth)
     verdict_log.write(verdict, 1.0, tmp_path / "a" / "n1", tmp_path / "n1")
     assert (tmp_path / "n1").read_text() == (tmp_path / "a" / "n1").read_text()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1", "s.yaml"]
 
 
 def test_the_command_says_what_the_function_does(tmp_path, run_here):
-    document_of(tmp_path)
+    of_copies(tmp_path)
     records = tmp_path / "records.jsonl"
     append(records, rates(1.0, 1.0))
     done = run_here("validate", "--system", "s", records, "--json", FIRSTTOUCH_SYSTEMS=str(tmp_path))
@@ -278,22 +267,6 @@ def test_the_command_says_what_the_function_does(tmp_path, run_here):
     assert (done.returncode, "left out: 1 records of t:" in done.stderr) == (1, True)
     done = run_here("validate", "--system", "local", records)
     assert (done.returncode, "no record of system local: these are 3 records of s, t" in done.stderr) == (2, True)
-
-
-def document_of(folder):
-    """Write the system of the fixture ``bandwidth`` to a file."""
-    reference = "{check: bandwidth, metric: copy_bandwidth, value: 10 GB/s, tolerance: {lower: -10 %}, source: x}"
-    text = f"""\
-name: s
-description: x
-hostnames: [x]
-facts: {{source: x, processor: x, packages: 1, numa_nodes: 1, cores_per_numa_node: 2, threads_per_core: 1,
-  memory_per_numa_node: 4 GiB}}
-partitions: [{{name: p, scheduler: local}}]
-references:
-  - {reference}
-"""
-    (folder / "s.yaml").write_text(text)
 
 
 @pytest.mark.parametrize(
