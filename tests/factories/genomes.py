@@ -132,6 +132,15 @@ def repeats(folder, count):
     return reference, pairs(genome, count, 100, rng)
 
 
+def written(folder, mates, *, interleaved=False):
+    """Write the records of each mate (or both to one file), and return the files."""
+    lists = [[*chain(*zip(*mates, strict=True))]] if interleaved else mates
+    files = [folder / f"{'both' if interleaved else n}.fq" for n in range(len(lists))]
+    for file, of_mate in zip(files, lists, strict=True):
+        file.write_bytes(b"".join(of_mate))
+    return files
+
+
 def first(count, reads, folder):
     """Return files in *folder* with the first *count* records of each file of *reads*, under their names."""
     files = [folder / file.name for file in reads]

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 from msgspec.structs import replace
 
+from factories import genomes
 from factories.failing_calls import failures
 from factories.fleet_records import records_by_host
 from factories.processes import write_program
@@ -43,9 +44,7 @@ def fill(folder):
 @pytest.fixture(scope="module")
 def reads(lambda_work, tmp_path_factory):
     """Returns a file of 4,000 reads and bwa's index."""
-    file = tmp_path_factory.mktemp("reads") / "r.fq"
-    with lambda_work[1][0].open("rb") as source:
-        file.write_bytes(b"".join(line for line, _ in zip(source, range(16_000), strict=False)))
+    (file,) = genomes.first(4000, lambda_work[1][:1], tmp_path_factory.mktemp("reads"))
     return file, lambda_work[0]
 
 

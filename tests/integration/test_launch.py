@@ -11,7 +11,8 @@ import subprocess
 import pytest
 from msgspec.structs import replace
 
-from factories.genomes import records, repeats, scenario
+from factories import genomes
+from factories.genomes import repeats, scenario
 from factories.processes import open_descriptors
 from firsttouch.errors import CannotHere, RunFailed
 from firsttouch.genomics import dealing, launch
@@ -38,12 +39,7 @@ def exact(work, *rest):
 def few(lambda_work, tmp_path_factory):
     """Returns the index and the first 350 pairs."""
     prefix, reads, _ = lambda_work
-    folder = tmp_path_factory.mktemp("few")
-    files = []
-    for file in reads:
-        files.append(folder / file.name)
-        files[-1].write_bytes(b"".join(records(file)[:350]))
-    return prefix, files
+    return prefix, genomes.first(350, reads, tmp_path_factory.mktemp("few"))
 
 
 def by_bwa_alone(prefix, files):
@@ -86,10 +82,7 @@ def test_batches_are_those_of_bwa(few, batch):
 def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(tmp_path):
     reference, mates = repeats(tmp_path, 300)
     BWA.build_index(reference, tmp_path / "idx", tmp_path / "log")
-    files = [tmp_path / "1.fq", tmp_path / "2.fq"]
-    for file, of_mate in zip(files, mates, strict=True):
-        file.write_bytes(b"".join(of_mate))
-    work = prepare(tmp_path / "idx", files, BATCH)
+    work = prepare(tmp_path / "idx", genomes.written(tmp_path, mates), BATCH)
     sums = [launch.run(work, scenario(n), None, timeout=100).alignments.sums for n in (1, 2, 4)]
     # bwa mem chooses among equally good places by the number of the read within its run, and every instance counts
     # from 0. Without such places in this genome the test would prove nothing.

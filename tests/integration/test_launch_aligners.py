@@ -29,15 +29,6 @@ def genome(tmp_path_factory):
     return mixed(tmp_path_factory.mktemp("mixed"), COUNT // 2)
 
 
-def written(folder, mates, *, interleaved=False):
-    """Write the records of each mate (or both to one file), and return the files."""
-    lists = [[r for pair in zip(*mates, strict=True) for r in pair]] if interleaved else mates
-    files = [folder / f"{'both' if interleaved else n}.fq" for n in range(len(lists))]
-    for file, of_mate in zip(files, lists, strict=True):
-        file.write_bytes(b"".join(of_mate))
-    return files
-
-
 def names(lines, mates):
     """Return the names of primary records, with the mate for paired reads; mate 1 of each pair is first.
 
@@ -52,7 +43,7 @@ def names(lines, mates):
 def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, tmp_path_factory):
     reference, mates = genome
     mates = mates[:1] if form == "single" else mates
-    files = written(tmp_path, mates, interleaved=form == "interleaved")
+    files = genomes.written(tmp_path, mates, interleaved=form == "interleaved")
     prefix = built(installed, reference, tmp_path_factory)
     work = launch.prepare(installed, prefix, files, BATCH_BASES, interleaved=form == "interleaved")
     work = replace(work, summed=True)

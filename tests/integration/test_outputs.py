@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real aligners: neither the division of the reads nor the form of the output changes an alignment."""
 
-import itertools
 import os
 import shutil
 import threading
@@ -9,7 +8,7 @@ import time
 
 import pytest
 
-from factories.genomes import records, scenario
+from factories.genomes import records, scenario, written
 from factories.processes import captured
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import RunFailed
@@ -26,13 +25,9 @@ def pairs(lambda_work, tmp_path_factory):
     """Returns the index, the files of the first 700 pairs, and one file with interleaved mates."""
     prefix, reads, _ = lambda_work
     folder = tmp_path_factory.mktemp("pairs")
-    files = [folder / "1.fq", folder / "2.fq"]
     mates = [records(f)[:700] for f in reads]
-    for file, of_mate in zip(files, mates, strict=True):
-        file.write_bytes(b"".join(of_mate))
-    both = folder / "both.fq"
-    both.write_bytes(b"".join(itertools.chain(*zip(*mates, strict=True))))
-    return prefix, files, both
+    (both,) = written(folder, mates, interleaved=True)
+    return prefix, written(folder, mates), both
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from collections import Counter
 import pytest
 
 from factories import held_programs
-from factories.genomes import PART, records
+from factories.genomes import PART, first
 from factories.host_records import measured
 from factories.processes import captured, wait_until
-from firsttouch import BadInput, RunRequest, cli, read_records, run_aligner
+from firsttouch import BadInput, RunRequest, read_records, run_aligner
 from firsttouch.execution import index_cache
 from firsttouch.execution.process_runner import Watching, run_together
 from firsttouch.genomics import dealing, stream
@@ -31,25 +31,17 @@ HOST = load()
 SCENARIOS = [s.name for s in plan(HOST).scenarios if s.instances * s.threads == HOST.usable_pu_count]
 
 
-def first_pairs(count, lambda_work, tmp_path_factory):
-    """Return the files of the first *count* pairs."""
-    folder = tmp_path_factory.mktemp(f"pairs-{count}")
-    files = [folder / file.name for file in lambda_work[1]]
-    for target, file in zip(files, lambda_work[1], strict=True):
-        target.write_bytes(b"".join(records(file)[:count]))
-    return files
-
-
 @pytest.fixture(scope="module")
 def few(lambda_work, tmp_path_factory):
     """Returns the files of the first PAIRS pairs."""
-    return first_pairs(PAIRS, lambda_work, tmp_path_factory)
+    return first(PAIRS, lambda_work[1], tmp_path_factory.mktemp("few"))
 
 
 @pytest.fixture(scope="module")
 def enough(lambda_work, tmp_path_factory):
     """Returns options with the number of pairs that is sampled if the aligner reads the files itself."""
-    return dict(zip(("reads", "reads2"), first_pairs(PART, lambda_work, tmp_path_factory), strict=True))
+    files = first(PART, lambda_work[1], tmp_path_factory.mktemp("enough"))
+    return dict(zip(("reads", "reads2"), files, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -443,7 +435,7 @@ def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here)
 
 
 @pytest.fixture
-def unseen(monkeypatch, lambda_work, tmp_path, capsys):
+def unseen(monkeypatch, lambda_work, tmp_path, run_cli):
     """Returns a function that runs a command on instances that end before they can be sampled."""
     prefix, reads, _ = lambda_work
     watching = Watching(look=lambda pid, sampled: None)
@@ -452,13 +444,7 @@ def unseen(monkeypatch, lambda_work, tmp_path, capsys):
     )
     few = tmp_path / "few.fq"
     few.write_text("".join(reads[0].read_text().splitlines(keepends=True)[:400]))
-
-    def run(*argv):
-        capsys.readouterr()
-        status = cli.main([*argv, "--aligner=bwa-mem", f"--index={prefix}", f"--reads={few}"])
-        return status, *capsys.readouterr()
-
-    return run
+    return lambda *argv: run_cli(*argv, "--aligner=bwa-mem", f"--index={prefix}", f"--reads={few}")
 
 
 def test_alignments_are_good_though_nothing_is_known_of_the_placement(unseen, tmp_path):
