@@ -43,7 +43,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import cli
+from factories.processes import status_of
 
 #: Time limit of a case in seconds. It leaves room for a busy host, because a case that hangs never ends.
 LIMIT = 120
@@ -153,9 +153,7 @@ def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
     capfd.readouterr()
     with _opened(case.opened), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            status = cli.main(list(case.argv))
-        except SystemExit as end:
-            status = end.code
+            status = status_of(case.argv)
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)

@@ -4,12 +4,10 @@
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from factories import genomes, summaries
-from firsttouch import cli
 from firsttouch.cli import run_command
 from firsttouch.scenarios.placement import parse_name
 
@@ -34,7 +32,7 @@ def command(request, lanes, tmp_path_factory):
 
 
 @pytest.fixture
-def placed(capfd, monkeypatch):
+def placed(run_here, monkeypatch):
     """Returns a function that runs a command in N instances, and returns the lines of standard error."""
 
     def run(instances, words, *options, status=0):
@@ -43,11 +41,9 @@ def placed(capfd, monkeypatch):
             return genomes.scenario(name.instances if name else instances)
 
         monkeypatch.setattr(run_command, "_scenario", scenario)
-        argv = ["run", "--share-host", *map(str, options), "--", *map(str, words)]
-        monkeypatch.setattr(sys, "argv", ["firsttouch", *argv])
-        capfd.readouterr()
-        assert cli.main(argv) == status
-        return capfd.readouterr().err
+        done = run_here("run", "--share-host", *options, "--", *words)
+        assert done.returncode == status, done
+        return done.stderr
 
     return run
 
