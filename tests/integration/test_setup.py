@@ -54,9 +54,15 @@ NEEDED = (
 )
 
 
-def link_needed(programs):
+def on_release(checkout, text):
+    """Let only the programs be there that setup.sh calls, on a host of this release; return its environment."""
+    programs, release = checkout.parent / "bin", checkout.parent / "release"
     for name in NEEDED.split():
         (programs / name).symlink_to(shutil.which(name))
+    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
+    if text:
+        release.write_text(text)
+    return {"PATH": str(programs), "OS_RELEASE": str(release)}
 
 
 def new_checkout(parent):
@@ -193,17 +199,12 @@ def test_the_old_one_works_until_the_new_one_is_complete(complete):
 )
 def test_other_distributions_get_the_command_to_type(checkout, release, command):
     """Nothing is installed, so root is not needed. The host has the programs of the script, but not apt-get."""
-    programs = checkout.parent / "bin"
-    link_needed(programs)
+    environment = on_release(checkout, release)
     (checkout / "setup/debian-packages.txt").write_text(
         "# group package proof\nrun bwa bwa\nrun hisat2 hisat2-align-s\nrun hwloc lstopo\nrun libhwloc-dev /no.h\n"
         "study g++ no-such-compiler\n"
     )
-    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
-    (checkout.parent / "release").write_text(release or "")
-    environment = {"PATH": str(programs), "OS_RELEASE": str(checkout.parent / ("release" if release else "none"))}
-    argv = [checkout / "setup/setup.sh", "run"]
-    done = captured(argv, env=environment, timeout=60)
+    done = captured([checkout / "setup/setup.sh", "run"], env=environment, timeout=60)
     assert (done.returncode, done.stdout) == (3, "")
     names = {"dnf": "bwa hwloc libhwloc-dev", "zyp": "hwloc libhwloc-dev"}.get(
         command[9:12], "bwa hisat2 hwloc libhwloc-dev"
@@ -240,7 +241,7 @@ esac
 def test_packages_that_a_release_does_not_have_are_left_out_once(checkout):
     """One package without a candidate must not keep the others from being installed; the next run asks no more."""
     programs = checkout.parent / "bin"
-    link_needed(programs)
+    environment = on_release(checkout, "ID=debian\nVERSION_ID=13\n")
     for name, text in (("apt-get", APT), ("apt-cache", APT), ("id", "#!/bin/sh\necho 0\n")):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
@@ -249,10 +250,7 @@ def test_packages_that_a_release_does_not_have_are_left_out_once(checkout):
         "venv dash sh\nrun snap-aligner no-such-program\n"
         f"run libmimalloc2.0|libmimalloc3 {checkout.parent}/libmi*3\n"
     )
-    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
     (checkout / "setup/stream.txt").write_text("# none\nfile:///nowhere 0\n")
-    (checkout.parent / "release").write_text("ID=debian\nVERSION_ID=13\n")
-    environment = {"PATH": str(programs), "OS_RELEASE": str(checkout.parent / "release")}
     done = setup(checkout, "run", **environment)
     assert done.returncode == 0, done.stderr
     assert "left out, not packaged here: snap-aligner." in done.stderr
@@ -265,13 +263,10 @@ def test_packages_that_a_release_does_not_have_are_left_out_once(checkout):
 
 def test_a_python_that_is_too_old_lacks_its_package(checkout):
     """Rocky's python3 is 3.9 and has ensurepip: python3.11 is named with the other packages."""
-    programs = checkout.parent / "bin"
-    link_needed(programs)
-    (programs / "python3").write_text("#!/bin/sh\ncase $* in *version_info*) exit 1 ;; esac\n")
+    environment = on_release(checkout, "ID=rocky\nID_LIKE='rhel centos fedora'\n")
+    (checkout.parent / "bin/python3").write_text("#!/bin/sh\ncase $* in *version_info*) exit 1 ;; esac\n")
     (checkout / "setup/debian-packages.txt").write_text("venv python3-venv python:ensurepip\nvenv gcc no-gcc\n")
-    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
-    (checkout.parent / "release").write_text("ID=rocky\nID_LIKE='rhel centos fedora'\n")
-    done = setup(checkout, PATH=str(programs), OS_RELEASE=str(checkout.parent / "release"))
+    done = setup(checkout, **environment)
     assert done.returncode == 3
     assert "dnf install python3.11 gcc\n" in done.stderr
 
