@@ -169,20 +169,17 @@ class TestLeases:
                 signs.append(lease.file.stat().st_mtime > 0)
         assert signs == [False, True] * 5
 
-    def test_without_slurm_the_last_sign_of_life_counts(self, tmp_path):
-        lease = Leases(tmp_path, Holder("n1", "", 0)).take("step")
-        other = Leases(tmp_path, Holder("n2", "", 0))
+    @pytest.mark.parametrize(("job", "hosts"), [("", 1), ("7", 8)], ids=["without Slurm", "a job of many hosts"])
+    def test_a_host_has_to_give_signs_of_life(self, tmp_path, stand_in, job, hosts):
+        stand_in("squeue", "echo 7 RUNNING 0")
+        lease = Leases(tmp_path, Holder("n1", job, 0, hosts=hosts)).take("step")
+        other = Leases(tmp_path, Holder("n2", job, 0, hosts=hosts))
         os.utime(lease.file, (time.time() - GONE - 5,) * 2)
         assert not other.is_alive(lease.file)
         lease.beat()
         assert other.take("step") is None
         os.utime(lease.file, (time.time() - GONE - 5,) * 2)
         assert other.take("step")
-
-    def test_a_job_is_alive_if_squeue_does_not_answer(self, tmp_path, stand_in):
-        stand_in("squeue", "echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1")
-        Leases(tmp_path, Holder("n1", "7", 0)).take("step")
-        assert Leases(tmp_path, Holder("n2", "8", 0)).take("step") is None
 
     @pytest.mark.parametrize(
         ("answer", "free"),
@@ -192,21 +189,14 @@ class TestLeases:
             ("echo 7 RUNNING 1", True),
             ("echo 7 PENDING 0", True),
             ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", True),
+            ("echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1", False),
             ("true", True),
         ],
     )
-    def test_a_job_that_squeue_knows_as_it_was_is_alive(self, tmp_path, stand_in, answer, free):
+    def test_a_job_that_squeue_knows_as_it_was_or_cannot_ask_for_is_alive(self, tmp_path, stand_in, answer, free):
         stand_in("squeue", answer)
         Leases(tmp_path, Holder("n1", "7", 0)).take("step")
         assert bool(Leases(tmp_path, Holder("n2", "8", 0)).take("step")) == free
-
-    def test_a_host_of_a_job_of_many_hosts_has_to_give_signs_of_life(self, tmp_path, stand_in):
-        stand_in("squeue", "echo 7 RUNNING 0")
-        lease = Leases(tmp_path, Holder("n1", "7", 0, hosts=8)).take("step")
-        other = Leases(tmp_path, Holder("n2", "7", 0, hosts=8))
-        assert other.take("step") is None
-        os.utime(lease.file, (time.time() - GONE - 5,) * 2)
-        assert other.take("step")
 
     def test_a_lease_of_an_earlier_start_of_the_job_is_free(self, tmp_path):
         Leases(tmp_path, Holder("n1", "7", 0)).take("step")
