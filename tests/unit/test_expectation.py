@@ -63,11 +63,12 @@ def theory(rate, packages=1, banks=1):
     return record("topology", "theoretical_bandwidth", "GB/s", rate, "neither", **where)
 
 
+def findings_of(records, system=Undescribed("s")):  # noqa: B008
+    return judged(samples_table.of_records(records, "s"), system, configurations=lambda: latest(records))
+
+
 def verdict(*records):
-    findings = judged(
-        samples_table.of_records(records, "s"), Undescribed("s"), configurations=lambda: latest(records)
-    )
-    return findings.verdict("n1")
+    return findings_of(records).verdict("n1")
 
 
 MODULES_8 = configuration(modules=[8])
@@ -158,8 +159,7 @@ def test_the_bandwidth_of_one_host_is_as_expected_low_or_unknown(records, word, 
 def test_a_reference_of_the_system_stands_in_place_of_the_processor(tmp_path, metric, word):
     reference = {"check": "loaded_latency", "metric": metric, "value": "110 GB/s", "source": "order"}
     system = system_of(tmp_path, {**reference, "tolerance": {"lower": "-5 %"}})
-    records = [MODULES_8, theory(204.8), reads(110)]
-    findings = judged(samples_table.of_records(records, "s"), system, configurations=lambda: latest(records))
+    findings = findings_of([MODULES_8, theory(204.8), reads(110)], system)
     assert [part.part for part in findings.verdict("n1").parts] == word
 
 
@@ -181,9 +181,7 @@ def test_equal_banks_are_compared_with_each_other(rates, low):
 
 def test_a_fleet_of_low_hosts_is_one_line():
     records = [replace(r, host=f"n{n}") for n in range(5) for r in (MODULES_8, theory(204.8), reads(113 + n / 10))]
-    findings = judged(
-        samples_table.of_records(records, "s"), Undescribed("s"), configurations=lambda: latest(records)
-    )
+    findings = findings_of(records)
     assert {findings.verdict(host).verdict for host in findings.hosts} == {"suspect"}
     assert [note.partition(":")[0] for note in findings.notes()] == [
         "5 of 5 hosts are low in memory of bank 0, bandwidth"
@@ -328,7 +326,7 @@ CACHES = {"cpu_caches": "L2 512 KiB, L3 32 MiB"}
 def test_the_last_cache_is_clearly_faster_than_memory(l3, settings, word, text):
     system = load("amd-milan") if settings is not None and settings != CACHES else Undescribed("s")
     records = [configuration(**settings or {}), latency(16 << 20, l3), latency(1 << 30, 100)]
-    findings = judged(samples_table.of_records(records), system, configurations=lambda: latest(records))
+    findings = findings_of(records, system)
     (caches,) = [e for e in findings.verdict("n1").expected if e.part == "caches of NUMA 0"]
     explained = {f.part: f.word for f in explain(findings, 0)}
     assert explained.get(caches.part) == {"as expected": "pass", "low": "suspect"}.get(word)
@@ -378,7 +376,7 @@ def test_hosts_that_agree_in_impossible_values_do_not_pass(tmp_path, limits):
     where = {"check": "loaded_latency", "metric": "peak_bandwidth", "value": "150 GB/s", "source": "order"}
     system = system_of(tmp_path, *({**where, "tolerance": tolerance} for tolerance in limits))
     hosts = [replace(r, host=f"n{n}") for n in range(4) for r in (MODULES_8, theory(204.8), *session("", 1, 400))]
-    findings = judged(samples_table.of_records(hosts, "s"), system, configurations=lambda: latest(hosts))
+    findings = findings_of(hosts, system)
     for host in map(findings.verdict, findings.hosts):
         assert (host.verdict, host.causes, answer(host.expected)) == ("suspect", (), "impossible")
         assert "% better than expected, faster than its modules" in host.line()
