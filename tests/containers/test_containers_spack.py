@@ -6,20 +6,19 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
-import http.server
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 import tomllib
 
 import pytest
 import yaml
 from archspec import cpu
 
+from factories import http_server
 from factories.processes import load_script
 from firsttouch import paths
 from firsttouch.systems.definition import available
@@ -305,24 +304,10 @@ def test_a_mirror_is_filled_by_download_and_a_wrong_file_never_stays(tmp_path, l
     served.mkdir()
     (served / "one").write_bytes(texts["one"])
     (served / "two").write_bytes(b"somebody else's")
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args):
-            super().__init__(*args, directory=str(served))
-
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        text = file.read_text().replace("https://example.org", f"http://127.0.0.1:{server.server_port}")
-        file.write_text(text)
-        mirror, messages = tmp_path / "mirror", []
+    mirror, messages = tmp_path / "mirror", []
+    with http_server.folder(served) as address:
+        file.write_text(file.read_text().replace("https://example.org", address))
         assert sources.fill(file, mirror, None, [], say=messages.append) == 1
-    finally:
-        server.shutdown()
-        server.server_close()
     assert [f.read_bytes() for f in mirror.rglob("*") if f.is_file()] == [texts["one"]]
     assert any("two 1: MISSING: its SHA-256 is" in line for line in messages)
 

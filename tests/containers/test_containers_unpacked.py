@@ -28,14 +28,10 @@ def test_what_cannot_be_mounted_is_unpacked(tmp_path, monkeypatch):
 @pytest.fixture
 def somebody(monkeypatch):
     """A folder of a user without privileges, and the argv prefix that runs a command as this user."""
-    if os.geteuid() != 0:
-        folder, become = Path(tempfile.mkdtemp()), []
-    else:
-        # Not below pytest's folder, which only root may enter.
-        folder, become = (
-            Path(tempfile.mkdtemp()),
-            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"],
-        )
+    # Not below pytest's folder, which only root may enter.
+    folder, become = Path(tempfile.mkdtemp()), []
+    if os.geteuid() == 0:
+        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         os.chown(folder, NOBODY, NOBODY)
         monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     if subprocess.run([*become, "unshare", "--user", "true"], capture_output=True, check=False).returncode:

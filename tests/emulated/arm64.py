@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from firsttouch.execution.child_process import child
 from firsttouch.tools import run_tool
 
 from . import cpio
-from .image import cache, locked, unfinished
+from .image import cache, locked, require, unfinished
 from .machine import MIB, Machine
 
 #: program -> Debian package.
@@ -59,10 +58,7 @@ LIMIT = 100.0
 
 def packages() -> Path:
     """Return the folder of the unpacked packages; raises Missing with the reason if they cannot be had."""
-    absent = [program for program in PROGRAMS if shutil.which(program) is None]
-    if absent:
-        names = " ".join(sorted({PROGRAMS[program] for program in absent}))
-        raise Missing(f"{', '.join(absent)} not found: apt-get install -y --no-install-recommends {names}")
+    require(PROGRAMS)
     folder = cache() / "arm64"
     tree = folder / "tree"
     with locked():

@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,11 +69,16 @@ def program(name: str) -> str:
     """Return the path of one of PROGRAMS; raises Missing with the packages to install."""
     # Debian installs kmod into directories that are not on a user's PATH.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    absent = [needed for needed in PROGRAMS if shutil.which(needed, path=path) is None]
-    if absent:
-        packages = " ".join(sorted({PROGRAMS[needed] for needed in absent}))
-        raise Missing(f"{', '.join(absent)} not found: apt-get install -y --no-install-recommends {packages}")
+    require(PROGRAMS, path)
     return shutil.which(name, path=path) or name
+
+
+def require(packages: Mapping[str, str], path: str | None = None) -> None:
+    """Raise Missing with the packages to install if a program is absent; *packages* are those of the programs."""
+    absent = [needed for needed in packages if shutil.which(needed, path=path) is None]
+    if absent:
+        names = " ".join(sorted({packages[needed] for needed in absent}))
+        raise Missing(f"{', '.join(absent)} not found: apt-get install -y --no-install-recommends {names}")
 
 
 def image() -> Image:
@@ -182,12 +187,8 @@ def _initramfs(tree: Path, release: str) -> Path:
 def _modules(tree: Path, release: str) -> list[Path]:
     modules: dict[Path, None] = {}
     for name in MODULES:
-        shown = subprocess.run(
-            [program("modprobe"), "-d", tree, "-S", release, "--show-depends", name],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        argv = [program("modprobe"), "-d", tree, "-S", release, "--show-depends", name]
+        shown = subprocess.run(argv, check=True, capture_output=True, text=True)
         modules |= {Path(line.split()[1]): None for line in shown.stdout.splitlines() if "insmod" in line}
     return list(modules)
 

@@ -41,16 +41,9 @@ def failures(template: Path, argv: list[object], *, error: int, work: Path) -> l
         source = Path(__file__).with_name("failing_calls.c")
         flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
         subprocess.run(["cc", *flags, source, "-o", shim, "-ldl"], check=True)
-    words = [str(shim), str(template), str(work), str(error), *map(str, argv)]
+    words = [sys.executable, __file__, *map(str, (shim, template, work, error, *argv))]
     environment = {**os.environ, "LD_PRELOAD": str(shim), "COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, __file__, *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return [
         Failure(**{**line, "folder": Path(line["folder"])}) for line in map(json.loads, done.stdout.splitlines())

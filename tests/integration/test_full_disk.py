@@ -7,7 +7,6 @@ Nothing is left of the output, and nothing that was there is lost.
 import errno
 import json
 import os
-import subprocess
 
 import pytest
 from msgspec.structs import replace
@@ -23,16 +22,9 @@ FULL = "No space left on device"
 
 
 @pytest.fixture
-def small(tmp_path):
+def small(small_disk):
     """Returns a folder on a file system of 1 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts a small file system")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], check=False).returncode:
-        pytest.skip("this root may not mount a file system")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    return small_disk("1m")
 
 
 def fill(folder):

@@ -632,10 +632,7 @@ def test_clang_builds_it_as_well():
     assert done.returncode == 0, done
 
 
-def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
-    def run(*argv):
-        return captured([native_probe, *argv], timeout=60)
-
+def test_the_help_of_an_aspect_has_the_options_that_it_accepts(run):
     def options(text):
         return dict(re.findall(r"^  --([a-z-]+)(?: |\[=)?(\S*)", text, re.MULTILINE))
 

@@ -302,9 +302,7 @@ def test_pipes_are_read_once(align, few, lambda_work, tmp_path):
 def test_the_index_of_another_genome(align, tmp_path, name):
     rng = random.Random(7)  # noqa: S311
     (tmp_path / "other.fa").write_text(f">other\n{''.join(rng.choices('ACGT', k=50_000))}\n")
-    subprocess.run(
-        ["bwa", "index", "-p", tmp_path / "other", tmp_path / "other.fa"], capture_output=True, check=True
-    )
+    captured(["bwa", "index", "-p", tmp_path / "other", tmp_path / "other.fa"], check=True)
     done = align(name, index=tmp_path / "other")
     refused(done, 2, "reads map: is this the index of another genome?", tmp_path / "output")
 

@@ -228,7 +228,5 @@ def why_not() -> str:
         return f"missing here: {', '.join(missing)} (`make test` installs them)"
     if os.getuid():
         return "hosts in separate namespaces need root"
-    done = subprocess.run(
-        ["unshare", "--uts", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
-    )
-    return f"unshare: {done.stderr.decode().strip()}" if done.returncode else ""
+    done = captured(["unshare", "--uts", "--mount", "--pid", "--fork", "true"])
+    return f"unshare: {done.stderr.strip()}" if done.returncode else ""
