@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from factories import small_parts
-from factories.genomes import built, installed, records
+from factories.genomes import built, first, installed, records, written
 from factories.processes import started, wait_until
 from firsttouch import AlignRequest, RunRequest, align, cli, run_aligner
 from firsttouch.cli import run_command
@@ -117,12 +117,8 @@ def test_the_users_command_gives_the_same_alignments(placed, case, reads, index,
     program = aligner(name)
     if not text.endswith(" R1"):
         # Half of the reads of both files fill a part for each instance, as all reads of one file do.
-        halves = [tmp_path / file.name for file in reads]
-        for half, file in zip(halves, reads, strict=True):
-            half.write_bytes(b"".join(records(file)[: COUNT // 2 + 50]))
-        reads = halves
-    both = tmp_path / "both.fq"
-    both.write_bytes(b"".join(itertools.chain.from_iterable(zip(*map(records, reads), strict=True))))
+        reads = first(COUNT // 2 + 50, reads, tmp_path)
+    (both,) = written(tmp_path, [records(file) for file in reads], interleaved=True)
     files = {"R1": reads[0], "R2": reads[1], "R12": both, "R1,R2": f"{reads[0]},{reads[1]}"}
     prefix = index(name)
     argv = [str(files.get(word, word)).replace("INDEX", str(prefix)) for word in text.split(" ")]
@@ -261,14 +257,9 @@ def test_pairs_with_empty_mates(placed, reads, index, tmp_path, form):
         for mate, record in enumerate(pair):
             if number % (7, 5)[mate] == 0:
                 mates[mate][number] = record.split(b"\n")[0] + b"\n\n+\n\n"
-    files = [tmp_path / "1.fq", tmp_path / "2.fq"]
-    for file, trimmed in zip(files, mates, strict=True):
-        file.write_bytes(b"".join(trimmed))
-    given = ["-1", files[0], "-2", files[1]]
-    if form == "interleaved":
-        (tmp_path / "both.fq").write_bytes(b"".join(itertools.chain(*zip(*mates, strict=True))))
-        given = ["--interleaved", tmp_path / "both.fq"]
-    argv = ["bowtie2", "-p", "2", "--reorder", "-x", index("bowtie2"), *given]
+    files = written(tmp_path, mates, interleaved=form == "interleaved")
+    given = zip(("-1", "-2") if form == "two files" else ("--interleaved",), files, strict=True)
+    argv = ["bowtie2", "-p", "2", "--reorder", "-x", index("bowtie2"), *itertools.chain(*given)]
     expected = body(by_hand(*argv))
     assert body(placed("--share-host", TWO, "--", *argv).stdout) == expected
     assert len(expected) < 2 * COUNT
