@@ -7,6 +7,7 @@ import os
 import pytest
 from msgspec.structs import replace
 
+from factories.users import OTHER, root_only
 from firsttouch.advice import saved
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.host.topology import load
@@ -119,17 +120,17 @@ def test_advice_is_listed_and_deleted(run_cli, opteron):
     assert (status, f"no saved advice '{away.id}': there are {here.id}" in err) == (2, True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@root_only
 def test_advice_of_another_user_is_followed_only_if_the_folder_is_that_users(key, folder):
     file = saved.save(key, "1x-interleave", GAIN, {}, str)
-    os.chown(file, 65534, 65534)
+    os.chown(file, OTHER, OTHER)
     messages = []
     assert saved.lookup(key, messages.append) is None
     assert messages[0].startswith(
-        f"saved advice is ignored: {file}: saved advice of another user (65534), who does"
+        f"saved advice is ignored: {file}: saved advice of another user ({OTHER}), who does"
     )
     assert list(saved.entries(messages.append)) == []
-    os.chown(folder, 65534, 65534)
+    os.chown(folder, OTHER, OTHER)
     assert saved.lookup(key, messages.append).scenario == "1x-interleave"
 
 

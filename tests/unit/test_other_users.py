@@ -108,19 +108,6 @@ def test_advice_behind_a_link_of_another_user_is_ignored(folder, secret, monkeyp
     assert f"saved advice of another user ({OTHER})" in messages[0]
 
 
-def test_advice_that_another_user_has_written_is_ignored(folder, monkeypatch):
-    key = saved.Key("host", "program", 1)
-    file = write_advice(monkeypatch, folder)
-    file.rename(folder / "by root")
-    assert shell(folder, 'cp "by root" "$1"', file.name).returncode == 0
-    messages = []
-    assert saved.lookup(key, messages.append) is None
-    assert f"saved advice of another user ({OTHER})" in messages[0]
-    file.unlink()
-    (folder / "by root").rename(file)
-    assert saved.lookup(key, messages.append).scenario == "1x-default"
-
-
 def test_verdicts_that_another_user_logged_are_ignored(folder, capsys):
     for host in ("n1", "n2"):
         verdict_log.append(HostVerdict(host, "s", (), unjudged=0, missing=()), 1.0, "c-1", folder)

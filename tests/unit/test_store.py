@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.stores import all_rows
+from factories.users import OTHER, root_only
 from firsttouch.errors import BadInput
 from firsttouch.records import atomic_files, schema, store
 from firsttouch.records.samples_table import READ
@@ -182,11 +183,6 @@ def test_what_is_appended_twice_is_stored_once(tmp_path):
     store.append(tmp_path, some("n2", 2))
     assert len(list(tmp_path.iterdir())) == 4
     assert sum(len(part.values) for part in store.tables(store.find([tmp_path]))) == 6
-
-
-#: The user id of another writer of a store.
-OTHER = 65534
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 
 
 def forged(folder, file, owner=OTHER):
