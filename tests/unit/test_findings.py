@@ -76,6 +76,11 @@ def of_weeks():
     ]
 
 
+def key_of(case):
+    """Return what tells the cases of these fleets apart."""
+    return case.check, case.metric, None if case.check == "topology" else case.parameters["bank"]
+
+
 FLEETS = {
     "two references": (by_two_references, lambda _: 100),
     "a slow bank": (of_a_fleet, lambda _: 100),
@@ -136,10 +141,7 @@ def fleet(request, tmp_path_factory):
     rows = {}
     for host in judgement.hosts:
         plain_host = plain.Host([r for r in records if r.host == host])
-        findings = {
-            (f.case.check, f.case.metric, f.case.parameters.get("bank")): f
-            for f in judgement.verdict(host).findings
-        }
+        findings = {key_of(f.case): f for f in judgement.verdict(host).findings}
         for case in plain_host.cases():
             records_of_case = [r for r in plain_host.records if plain.key(r) == case]
             finding, record = findings.get(case), records_of_case[0]
@@ -161,20 +163,13 @@ def fleet(request, tmp_path_factory):
 
 def by_title(judgement):
     """Return each case of a fleet by its title, which pages show."""
-    return {
-        c.title: (c.check, c.metric, None if c.check == "topology" else c.parameters["bank"])
-        for c in judgement.samples.cases
-    }
+    return {c.title: key_of(c) for c in judgement.samples.cases}
 
 
 def compared_with(judgement, rows, key):
     """Return what the page of a fleet compares a case with: the reference of its worst verdict."""
-    case = next(
-        n
-        for n, c in enumerate(judgement.samples.cases)
-        if (c.check, c.metric, c.parameters.get("bank") if c.check != "topology" else None) == key
-    )
-    return Ranks(judgement).reference(case)
+    keys = [key_of(case) for case in judgement.samples.cases]
+    return Ranks(judgement).reference(keys.index(key))
 
 
 def test_the_table_has_what_the_records_say(fleet):
@@ -244,7 +239,7 @@ def test_sentences_state_the_values_of_the_rows(fleet):
     for host in judgement.hosts:
         verdict = judgement.verdict(host)
         for finding in verdict.findings:
-            row = rows[host, (finding.case.check, finding.case.metric, finding.case.parameters.get("bank"))]
+            row = rows[host, key_of(finding.case)]
             assert finding.to_dict()["value"] == row.value
             numbers = re.search(
                 r"^([\d.]+)(?: \S+)?, (?:([\d.]+) % (below|above) .+?) \(([\d.]+)\), (\d+) repetition", finding.why
