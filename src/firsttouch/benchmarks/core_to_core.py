@@ -37,8 +37,7 @@ def summary(matrix: Sequence[Record], host: Topology) -> Iterator[Record]:
 def _line(record: Record, host: Topology) -> str:
     """Return NEAR if the line is on the bank nearest to one of the two PUs, else "far"."""
     bank, nodes = record.parameters["bank"], record.parameters["pu_nodes"]
-    nearest = {min(host.memory_nodes, key=lambda b: (host.distance(node, b), b)) for node in nodes}
-    return NEAR if bank in nearest else "far"
+    return NEAR if bank in {programs.nearest(host, (node,)) for node in nodes} else "far"
 
 
 def _transfer(records: Sequence[Record], line: str) -> Record:
