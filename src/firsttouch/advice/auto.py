@@ -114,7 +114,11 @@ class Auto(Struct, frozen=True, dict=True):
             raise _AsItIs("there is no other scenario on this host")
         if not self.budget:
             raise _AsItIs("there is no advice for it, and no budget for trials")
-        self._check_size()
+        # The whole run may be too short for any trial, or its files can be read only once.
+        self._files()
+        least = LEAST_SECONDS * FASTEST * self.command.threads / self.budget
+        if self._bases is not None and self._bases < least:
+            raise self._too_few(f"{least / 1e6:,.0f} million bases")
         document = self.advise()
         recommended = self.planned.scenario(document["recommended"])
         self._check_batches(recommended)
@@ -126,13 +130,6 @@ class Auto(Struct, frozen=True, dict=True):
         return ChosenScenario(
             recommended, f"after {trials} trials in {document['budget']['spent_s']:.1f} s{times}"
         )
-
-    def _check_size(self) -> None:
-        """Raise if the whole run is too short for any trial, or its files can be read only once."""
-        self._files()
-        least = LEAST_SECONDS * FASTEST * self.command.threads / self.budget
-        if self._bases is not None and self._bases < least:
-            raise self._too_few(f"{least / 1e6:,.0f} million bases")
 
     @functools.cached_property
     def _bases(self) -> float | None:

@@ -249,9 +249,11 @@ def submit_hosts(args: argparse.Namespace) -> int:
         away = {} if args.wait else submit.unavailable(campaign, hosts, options_of_sbatch)
         for line in _by_reason(away):
             say(f"firsttouch: no job for {line}")
-        _show_submission(
-            campaign, again.commands(campaign, [h for h in hosts if h not in away]), as_json=args.json
-        )
+        commands = again.commands(campaign, [h for h in hosts if h not in away])
+        if args.json:
+            options.print_json({"campaign": str(campaign.folder), "commands": commands})
+        else:
+            print("\n".join(map(shlex.join, commands)))
         return 0
     submitted = again.submit(campaign, hosts, wait=args.wait)
     jobs, refused = submitted.jobs, _by_reason(submitted.refused)
@@ -272,13 +274,6 @@ def _by_reason(refused: Mapping[str, str]) -> list[str]:
     """Return a line for each reason, with the hosts that it refuses."""
     hosts = by_key(refused, refused.__getitem__)
     return [f"{fold(names) if len(names) > 1 else names[0]}: {why}" for why, names in hosts.items()]
-
-
-def _show_submission(campaign: Campaign, commands: Sequence[Sequence[str]], *, as_json: bool) -> None:
-    if as_json:
-        options.print_json({"campaign": str(campaign.folder), "commands": commands})
-    else:
-        print("\n".join(map(shlex.join, commands)))
 
 
 def _hosts(given: str) -> list[str]:

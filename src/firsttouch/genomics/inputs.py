@@ -59,7 +59,9 @@ class Input:
             undo.callback(self._stack.close)
             self._state = os.fstat(self._fd)
             self.identity = self._state.st_dev, self._state.st_ino
-            self.size = self._state.st_size if self._is_file() else None
+            # Standard input may be a file whose beginning another program has read.
+            is_file = stat.S_ISREG(self._state.st_mode) and os.lseek(self._fd, 0, os.SEEK_CUR) == 0
+            self.size = self._state.st_size if is_file else None
             if self.size is None and mate:
                 self.label = Path(f"{self.label} (mate {mate})")
             if stat.S_ISDIR(self._state.st_mode):
@@ -70,10 +72,6 @@ class Input:
                 self._head = self._first_bytes(next(file_reads(self._fd)))
                 self._identify()
             undo.pop_all()
-
-    def _is_file(self) -> bool:
-        # Standard input may be a file whose beginning another program has read.
-        return stat.S_ISREG(self._state.st_mode) and os.lseek(self._fd, 0, os.SEEK_CUR) == 0
 
     def _first_bytes(self, read: Read) -> bytes:
         """Return the first bytes, which show the format."""
