@@ -142,18 +142,13 @@ def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
     if lacking := grant.lacking_pus(command.threads, host):
         say(f"warning: {lacking}")
     scenario = _fed_scenario(request, command, _scenario(request, command, host), host)
-
-    def avoiding(busy: frozenset[int]) -> Scenario:
-        free = replace(host, allowed_pus=host.allowed_pus - busy)
-        if free.usable_pu_count < scenario.instances * scenario.threads:
-            raise CannotHere("too few free PUs")
-        return _scenario(replace(request, scenario=scenario.name), command, free)
-
+    named = replace(request, scenario=scenario.name)
     try:
         with (
             host_lock.hold_unless_shared(say, share_host=request.share_host, shared=True),
-            pu_claims.claim_pus(scenario, avoiding, say) as (placed, warning),
+            pu_claims.claim_pus(scenario, host, lambda free: _scenario(named, command, free), say) as claimed,
         ):
+            placed, warning = claimed
             if warning:
                 say(f"warning: {warning}")
             return _align(request, command, placed, output, "; ".join(filter(None, (lacking, warning))))

@@ -96,12 +96,8 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     assert work.copies is not None  # noqa: S101 - for mypy
     watching = watching_health(request.records, say=say)
     holding = host_lock.hold_unless_shared(say, share_host=request.share_host, shared=production)
-
-    def avoiding(busy: frozenset[int]) -> Scenario:
-        free = replace(host, allowed_pus=host.allowed_pus - busy)
-        return _planned(request, given, free).scenario(scenario.name)
-
-    claiming = pu_claims.claim_pus(scenario, avoiding, say)
+    name = scenario.name
+    claiming = pu_claims.claim_pus(scenario, host, lambda free: _planned(request, given, free).scenario(name), say)
     with holding, claiming as (scenario, warning), watching, work.copies, Steps() as steps:
         if warning:
             say(f"warning: {warning}")

@@ -126,7 +126,8 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     # A run that is not recorded has no measurements that others could disturb. Tasks run together.
     is_shared = not request.records or not is_alone
     # The user chose the PUs of --on, and the tasks of a host divide it.
-    claiming = pu_claims.claim_pus(scenario, lambda _: scenario, say) if is_alone else nullcontext((scenario, ""))
+    alone = pu_claims.claim_pus(scenario, host, lambda _: scenario, say)
+    claiming = alone if is_alone else nullcontext((scenario, ""))
     with (
         host_lock.hold_unless_shared(say, share_host=request.share_host, shared=is_shared),
         claiming as (_, warning),

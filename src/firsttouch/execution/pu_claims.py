@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, CannotHere, first_of, os_reason
 from firsttouch.execution import host_lock
 from firsttouch.host.cpusets import format_list, parse_list
+from firsttouch.host.topology import Topology
 from firsttouch.records.file_lock import try_lock
 from firsttouch.scenarios.placement import Scenario
 
@@ -44,13 +46,13 @@ class Claim(Struct, frozen=True):
 
 @contextlib.contextmanager
 def claim_pus(
-    scenario: Scenario, avoiding: Callable[[frozenset[int]], Scenario], say: Callable[[str], None]
+    scenario: Scenario, host: Topology, planned: Callable[[Topology], Scenario], say: Callable[[str], None]
 ) -> Iterator[tuple[Scenario, str]]:
     """Claim the PUs of a scenario during the block; yield it and a warning, "" if it shares no PU.
 
-    If other runs have some of the PUs, *avoiding* returns the scenario without the PUs it is given. If it raises
-    BadInput or CannotHere, because too few are free, PUs are shared. A scenario of one instance is not bound and
-    claims nothing.
+    If other runs have some of the PUs, *planned* returns the scenario on the *host* without these. If too few are
+    free, or it raises BadInput or CannotHere, PUs are shared. A scenario of one instance is not bound and claims
+    nothing.
     """
     is_bound = any("bind=" in option for placement in scenario.placements for option in placement.numactl)
     if not is_bound:
@@ -62,8 +64,10 @@ def claim_pus(
             claims = _claims(folder, prefix)
             taken = frozenset[int]().union(*(c.pus for c in claims))
             if busy := taken & scenario.pus:
-                with contextlib.suppress(BadInput, CannotHere):
-                    scenario = avoiding(taken)
+                free = replace(host, allowed_pus=host.allowed_pus - taken)
+                if free.usable_pu_count >= scenario.instances * scenario.threads:
+                    with contextlib.suppress(BadInput, CannotHere):
+                        scenario = planned(free)
             try:
                 stack.callback(_withdraw, *_put(folder, prefix, scenario.pus))
             except OSError as error:
