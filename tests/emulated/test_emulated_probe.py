@@ -21,11 +21,9 @@ SHORT = ["--sanity", "--quiet"]
 FEW_PAGES = ["--array-bytes=256KiB"]
 
 
-def run(
-    guest: Guest, native_probe: Path, *argv: str, status: int = 0, before: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def run(guest: Guest, native_probe: Path, *argv: str, before: tuple[str, ...] = ()) -> dict[str, Any]:
     done = guest.run([*before, native_probe, *argv], timeout=600)
-    assert done.returncode == status, done.error_text
+    assert done.returncode == 0, done.error_text
     return dict(json.loads(done.text))
 
 
@@ -38,8 +36,9 @@ def banks(guest: Guest) -> list[int]:
     return [n for n in (guest.machine.allowed_nodes or guest.machine.nodes) if guest.machine.memory[n]]
 
 
-def check(guest: Guest, document: dict[str, Any]) -> None:
-    """Compare the placements that the probe verified with the machine's description."""
+def checked(guest: Guest, native_probe: Path, *argv: str, before: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Run the probe; compare the placements that it verified with the machine's description."""
+    document = run(guest, native_probe, *argv, before=before)
     assert (document["status"], document["invalid"]) == ("complete", 0)
     offline = set(guest.machine.offline_pus)
     for result in document["results"]:
@@ -51,6 +50,7 @@ def check(guest: Guest, document: dict[str, Any]) -> None:
         pages = {int(n): count for n, count in result["pages"]["found"].items()}
         assert set(pages) == set(result["banks"]) <= set(banks(guest))
         assert max(pages.values()) - min(pages.values()) <= 1
+    return document
 
 
 @pytest.mark.parametrize("guest", ["small", "tiers", "unequal"], indirect=True)
@@ -63,21 +63,18 @@ def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> No
     assert [n["number"] for n in topology["numa_nodes"] if n["data"]] == data
     assert tuple(map(tuple, topology["distances"])) == guest.machine.distances
 
-    latency = run(guest, native_probe, "latency", *SHORT)
-    check(guest, latency)
+    latency = checked(guest, native_probe, "latency", *SHORT)
     assert [(r["pu_nodes"][0], r["banks"][0]) for r in latency["results"]] == [(n, b) for b in data for n in nodes]
 
     kernel = ("--kernels=triad", "--instructions=plain", "--interleave=first/all")
-    bandwidth = run(guest, native_probe, "bandwidth", *SHORT, *FEW_PAGES, *kernel)
-    check(guest, bandwidth)
+    bandwidth = checked(guest, native_probe, "bandwidth", *SHORT, *FEW_PAGES, *kernel)
     sizes = sorted({1, 2, 4, len(nodes)} & set(range(1, len(nodes) + 1)))
     sets = [list(s) for size in sizes for s in combinations(nodes, size)]
     targets = [[b] for b in data] + [[data[0], b] for b in data[1:]] + ([data] if len(data) > 2 else [])
     assert [(r["pu_nodes"], r["banks"]) for r in bandwidth["results"]] == [(s, t) for t in targets for s in sets]
     assert {r["policy"] for r in bandwidth["results"] if len(r["banks"]) > 1} == {"interleave"}
 
-    contention = run(guest, native_probe, "contention", *SHORT, *FEW_PAGES)
-    check(guest, contention)
+    contention = checked(guest, native_probe, "contention", *SHORT, *FEW_PAGES)
     assert {r["banks"][0] for r in contention["results"]} == set(data)
     usable = {n["number"]: n["usable_pus"] for n in topology["numa_nodes"]}
     assert max(r["threads"] for r in contention["results"]) == sum(map(len, usable.values()))
@@ -88,8 +85,7 @@ def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> No
             assert result["pu_nodes"] == near
 
     load = ("--read-shares=0.75", "--rates=1", "--sizes=256KiB")
-    loaded = run(guest, native_probe, "loaded-latency", *SHORT, *FEW_PAGES, *load)
-    check(guest, loaded)
+    loaded = checked(guest, native_probe, "loaded-latency", *SHORT, *FEW_PAGES, *load)
     assert {r["banks"][0] for r in loaded["results"]} == set(data)
     pairs = {n: ["local", "outgoing"] if len(usable[n]) > 1 else [] for n in nodes}
     loads = {(load, n) for n, here in pairs.items() for load in here} | {("incoming", n) for n in nodes}
@@ -110,8 +106,7 @@ def test_pairs_of_pus(guest: Guest, native_probe: Path) -> None:
     nearest = {n: min(banks(guest), key=lambda b, n=n: guest.machine.distances[n][b]) for n in pu_nodes(guest)}
     far = banks(guest)[-1]
     for more, bank_of in (((), nearest), ((f"--banks={far}",), dict.fromkeys(nearest, far))):
-        document = run(guest, native_probe, "core-to-core", "--sanity", "--pairs=6", *more)
-        check(guest, document)
+        document = checked(guest, native_probe, "core-to-core", "--sanity", "--pairs=6", *more)
         assert len(document["results"]) == 6
         for result in document["results"]:
             assert result["banks"] == [bank_of[node_of[result["pus"][0]]]]
@@ -127,8 +122,9 @@ def test_threads_of_locks(guest: Guest, native_probe: Path) -> None:
     host = run(guest, native_probe, "topology")["host"]
     usable = {n["number"]: n["usable_pus"] for n in host["numa_nodes"]}
     most = sum(map(len, usable.values()))
-    document = run(guest, native_probe, "locks", *SHORT, "--batch=2", f"--threads=1,2,{most}", f"--banks={bank}")
-    check(guest, document)
+    document = checked(
+        guest, native_probe, "locks", *SHORT, "--batch=2", f"--threads=1,2,{most}", f"--banks={bank}"
+    )
     pus = {(r["threads"], r["placement"]): (r["pus"], r["pu_nodes"]) for r in document["results"]}
     assert set(pus) == {(1, "compact"), (2, "compact"), (2, "spread"), (most, "compact")}
     assert pus[1, "compact"] == ([usable[near[0]][0]], near[:1])
@@ -150,8 +146,7 @@ def test_what_the_cpuset_forbids(guest: Guest, native_probe: Path) -> None:
 def test_huge_pages_of_one_bank(guest: Guest, native_probe: Path) -> None:
     pool = "/sys/devices/system/node/node2/hugepages/hugepages-2048kB/nr_hugepages"
     guest.run(["sh", "-c", f"echo 16 > {pool}"], check=True)
-    document = run(guest, native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=2", "--pu-nodes=0")
-    check(guest, document)
+    document = checked(guest, native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=2", "--pu-nodes=0")
     assert [r["pages"]["huge_share"] for r in document["results"]] == [1]
     done = guest.run([native_probe, "latency", "--pages=huge", "--sizes=8MiB", "--banks=1,2"])
     assert (done.returncode, done.text) == (3, "")
@@ -181,8 +176,7 @@ def test_the_thesis_placements_of_eight_nodes(guest: Guest, native_probe: Path) 
     """64, 224 and 560 placements (section 3.4); --prune measures one of each group of equivalent placements."""
     short = [*SHORT, "--kernels=copy", "--instructions=plain", "--interleave=none", "--prune"]
     for size, number in ((1, 64), (2, 224), (4, 560)):
-        document = run(guest, native_probe, "bandwidth", *short, f"--set-sizes={size}")
-        check(guest, document)
+        document = checked(guest, native_probe, "bandwidth", *short, f"--set-sizes={size}")
         assert document["placements"] == number
         covered = [(tuple(r["pu_nodes"]), tuple(r["banks"])) for r in document["results"]]
         covered += [
@@ -208,8 +202,7 @@ def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native_probe: P
     guest.run(["taskset", "-c", "4", "cp", tmp_path / "large", "/dev/null"], check=True, timeout=300)
     meminfo = guest.run(["cat", "/sys/devices/system/node/node2/meminfo"], check=True).text
     assert int(re.search(r"MemFree: *(\d+)", meminfo)[1]) < 16 << 10, meminfo
-    document = run(guest, native_probe, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=2", "--pu-nodes=2")
-    check(guest, document)
+    document = checked(guest, native_probe, "bandwidth", *SHORT, "--array-bytes=8MiB", "--banks=2", "--pu-nodes=2")
     assert document["most_memory_bytes"] >= 24 << 20
 
 
@@ -224,8 +217,7 @@ def test_the_memory_limit_of_a_cgroup(guest: Guest, native_probe: Path) -> None:
     )
     limited = ("sh", "-c", f'{enter} exec "$@"', "/sys/fs/cgroup/probe")
     short = ("bandwidth", "--kernels=copy", "--banks=1", "--pu-nodes=1", "--max-repetitions=3")
-    document = run(guest, native_probe, *short, "--array-bytes=4MiB", before=limited)
-    check(guest, document)
+    document = checked(guest, native_probe, *short, "--array-bytes=4MiB", before=limited)
     assert 8 << 20 < document["most_memory_bytes"] < 40 << 20
     done = guest.run([*limited, native_probe, *short])
     assert (done.returncode, done.text) == (3, "")
