@@ -66,7 +66,7 @@ def test_the_summary_of_a_host_has_few_series_without_parameters(tmp_path):
     assert [s.labels["verdict"] for s in judged if s.name == "firsttouch_verdict" and s.value] == ["fail"]
 
 
-def test_the_summary_of_a_fleet_has_losses_and_times_and_no_parameters(tmp_path):
+def test_the_summary_of_a_fleet_has_verdicts_losses_and_times_and_no_parameters(tmp_path):
     append(tmp_path / "records.jsonl", [r for n in range(6) for r in rates(1.0 if n == 5 else 10.0, host=f"n{n}")])
     out = tmp_path / "report"
     assert cli.main(["report", str(tmp_path / "records.jsonl"), "-o", str(out)]) == 0
@@ -77,6 +77,14 @@ def test_the_summary_of_a_fleet_has_losses_and_times_and_no_parameters(tmp_path)
     assert {s.labels["host"] for s in series if s.name == "firsttouch_measured_timestamp_seconds"} == {*losses}
     assert {label for s in series for label in s.labels} == {"host", "system", "verdict", "version"}
     assert len(series) <= 15 * 6 + 1
+    document = json.loads((out / "summary.json").read_text())
+    assert document["kind"] == "fleet"
+    verdicts = {
+        s.labels["host"]: s.labels["verdict"] for s in series if s.name == "firsttouch_verdict" and s.value
+    }
+    (system,) = document["systems"]
+    assert verdicts == {h["host"]: h["verdict"] for h in system["hosts"]}
+    assert len(set(verdicts.values())) > 1
 
 
 def test_the_speed_of_an_emulated_host_is_not_exported():
@@ -84,21 +92,6 @@ def test_the_speed_of_an_emulated_host_is_not_exported():
     names = {s.name for s in samples(text(records))}
     assert not [n for n in names if n.endswith("_second") or n.endswith("latency_seconds")]
     assert "firsttouch_measured_timestamp_seconds" in names
-
-
-def test_a_fleet_exports_its_verdicts(tmp_path):
-    append(tmp_path / "records.jsonl", [r for n in range(6) for r in rates(1.0 if n == 5 else 10.0, host=f"n{n}")])
-    out = tmp_path / "report"
-    assert cli.main(["report", str(tmp_path / "records.jsonl"), "-o", str(out)]) == 0
-    document = json.loads((out / "summary.json").read_text())
-    assert document["kind"] == "fleet"
-    series = samples((out / "summary.prom").read_text())
-    verdicts = {
-        s.labels["host"]: s.labels["verdict"] for s in series if s.name == "firsttouch_verdict" and s.value
-    }
-    (system,) = document["systems"]
-    assert verdicts == {h["host"]: h["verdict"] for h in system["hosts"]}
-    assert len(set(verdicts.values())) > 1
 
 
 @given(st.text(min_size=1, max_size=12))
