@@ -5,17 +5,23 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from factories import genomes, summaries
-from firsttouch import cli
+from factories.processes import captured
 from firsttouch.cli import run_command
 from firsttouch.cli.run_command import Aligned, multiqc_section
+
+
+def data_of(multiqc: Path, logs: Path, out: Path) -> dict[str, Any]:
+    """Return the data of MultiQC's report on a folder, which it writes to *out*."""
+    done = captured([multiqc, "--no-ansi", "--strict", "-o", out, logs], timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads((out / "multiqc_data" / "multiqc_data.json").read_text()))
 
 
 def test_multiqc_shows_runs(multiqc: Path, tmp_path: Path) -> None:
@@ -23,11 +29,7 @@ def test_multiqc_shows_runs(multiqc: Path, tmp_path: Path) -> None:
     for sample, seconds in (("patient1", 21.5), ("patient2", 22.5)):
         run = {"seconds": seconds, "scenario": {"name": "2x-interleave"}, "placement": "verified"}
         (tmp_path / "in" / f"{sample}_mqc.json").write_text(multiqc_section(Aligned(run, sample)))
-    argv = [multiqc, "--no-ansi", "--strict", "-o", tmp_path / "out", tmp_path / "in"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    data = json.loads((tmp_path / "out" / "multiqc_data" / "multiqc_data.json").read_text())
-    general = json.dumps(data["report_general_stats_data"])
+    general = json.dumps(data_of(multiqc, tmp_path / "in", tmp_path / "out")["report_general_stats_data"])
     for value in ("patient1", "patient2", "21.5", "22.5", "verified"):
         assert value in general, value
 
@@ -43,22 +45,19 @@ def aligner_logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, li
         for form, files in (("single", mates[:1]), ("paired", mates)):
             words = summaries.command(name, index, *files)
             commands[f"{name}_{form}"] = words
-            done = subprocess.run(words, capture_output=True, text=True, check=True)
-            (logs / f"{name}_{form}.log").write_text(done.stderr)
+            (logs / f"{name}_{form}.log").write_text(captured(words, check=True).stderr)
     return commands, logs
 
 
 @pytest.fixture
-def run_in(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[str]], str]:
+def run_in(run_here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[str]], str]:
     """Returns a function that runs a command in N instances, and returns its standard error."""
 
     def run(instances: int, words: list[str]) -> str:
         monkeypatch.setattr(run_command, "_scenario", lambda *_: genomes.scenario(instances))
-        argv = ["run", "--share-host", "--progress=text", "--", *words]
-        monkeypatch.setattr(sys, "argv", ["firsttouch", *argv])
-        capfd.readouterr()
-        assert cli.main(argv) == 0
-        return capfd.readouterr().err
+        done = run_here("run", "--share-host", "--progress=text", "--", *words)
+        assert done.returncode == 0, done
+        return str(done.stderr)
 
     return run
 
@@ -75,11 +74,7 @@ def test_multiqc_reads_the_numbers_of_the_plain_command(
     for sample, words in commands.items():
         for instances in (1, 3):
             (logs / f"{sample}.in{instances}.log").write_text(run_in(instances, words))
-    argv = [multiqc, "--no-ansi", "--strict", "-o", tmp_path / "out", logs]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    data = json.loads((tmp_path / "out" / "multiqc_data" / "multiqc_data.json").read_text())
-    modules = data["report_saved_raw_data"]
+    modules = data_of(multiqc, logs, tmp_path / "out")["report_saved_raw_data"]
     for sample in commands:
         # MultiQC takes hisat2's old layout for one of Bowtie 2.
         name = "hisat2" if "new" in sample else "bowtie2" if sample[:7] in {"bowtie2", "hisat2_"} else "bowtie1"
