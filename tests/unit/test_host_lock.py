@@ -84,6 +84,7 @@ def test_an_error_lets_go(tmp_path):
         pass
 
 
+WAITS = "waiting for another run"
 HOLDER = """\
 import sys, time
 from firsttouch.execution import host_lock as exclusive
@@ -95,23 +96,20 @@ with exclusive.hold_host(print, shared="shared" in sys.argv):
 
 
 @contextlib.contextmanager
-def holder(*arguments, before=()):
-    """Run a process that holds the lock or waits for it; yield it and its first line, and kill it at the end.
-
-    Of a process that fails, it yields the whole traceback.
-    """
+def holder(*arguments, before=(), says="held\n"):
+    """Run a process that holds the lock or waits for it, and *says* so; yield it, and kill it at the end."""
     argv = [*before, sys.executable, "-c", HOLDER, *arguments]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1) as process:
         try:
-            line = process.stdout.readline().rstrip()
-            yield process, line + process.stdout.read() if line.startswith("Traceback") else line
+            line = process.stdout.readline()
+            assert line.startswith(says), line + (process.stdout.read() if line.startswith("Traceback") else "")
+            yield process
         finally:
             process.kill()
 
 
 def test_a_killed_holder_lets_go():
-    with holder() as (process, line):
-        assert line == "held"
+    with holder() as process:
         process.kill()
         process.wait()
     with host_lock.hold_host(pytest.fail):
@@ -128,23 +126,20 @@ def test_another_user_waits(monkeypatch, first):
         imports = [*become[65534], "env", "-C", folder, sys.executable, "-c", "import firsttouch"]
         if subprocess.run(imports, check=False).returncode:
             pytest.skip(f"NOT TESTED: another user cannot enter {folder} or run this checkout")
-        with holder(before=("sh", "-c", 'umask 077; exec "$@"', "sh", *become[first])) as (process, line):
-            assert line == "held"
-            with holder(before=become[65534 - first]) as (_, other):
-                assert other.startswith(f"waiting for another run on this host to end: process {process.pid} of ")
+        with holder(before=("sh", "-c", 'umask 077; exec "$@"', "sh", *become[first])) as process:
+            waits = f"{WAITS} on this host to end: process {process.pid} of "
+            with holder(before=become[65534 - first], says=waits):
+                pass
 
 
 def test_runs_for_their_output_share_the_host_and_measurements_do_not():
-    with holder("shared") as (_, line):
-        assert line == "held"
+    with holder("shared"):
         with host_lock.hold_host(pytest.fail, shared=True):
             pass
-        with holder() as (_, other):
-            assert other.startswith("waiting for another run")
-    with holder() as (_, line):
-        assert line == "held"
-        with holder("shared") as (_, other):
-            assert other.startswith("waiting for another run")
+        with holder(says=WAITS):
+            pass
+    with holder(), holder("shared", says=WAITS):
+        pass
 
 
 @pytest.mark.parametrize("before", [(), ("setsid", "-w"), ("sh", "-c", '"$@"; exit', "sh"), ("env", "-i")])
@@ -152,24 +147,22 @@ def test_what_a_holder_starts_measures_on_its_behalf(before, tmp_path):
     if before == ("env", "-i"):
         before = ("env", "-i", f"FIRSTTOUCH_LOCK={tmp_path}")
     with host_lock.hold_host(pytest.fail), host_lock.no_process_left():
-        with holder("go", before=before) as (_, line):
-            assert line == "held"
-        with holder("go", "shared") as (_, line):
-            assert line == "held"
+        with holder("go", before=before):
+            pass
+        with holder("go", "shared"):
+            pass
 
 
 def test_a_holder_that_is_no_ancestor_is_waited_for_whatever_the_environment_says(monkeypatch):
-    with holder() as (process, line):
-        assert line == "held"
+    with holder() as process:
         for name in ("FIRSTTOUCH_LOCK_FD", "FIRSTTOUCH_LOCK_HOLDER"):
             monkeypatch.setenv(name, str(process.pid))
-        with holder() as (_, other):
-            assert other.startswith("waiting for another run")
+        with holder(says=WAITS):
+            pass
 
 
 def test_another_host_in_the_same_folder_is_not_waited_for(monkeypatch):
-    with holder() as (_, line):
-        assert line == "held"
+    with holder():
         monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename="another-host"))
         with host_lock.hold_host(pytest.fail):
             pass
@@ -193,8 +186,7 @@ def test_where_the_lock_is(monkeypatch, tmp_path):
 
 def test_a_file_that_is_removed_while_it_is_waited_for(tmp_path):
     """A waiting process must not lock a file that has been removed."""
-    with holder() as (process, line):
-        assert line == "held"
+    with holder() as process:
         messages = []
 
         def say(message):
