@@ -33,11 +33,12 @@ def sha(data: bytes) -> str:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty manifest and store; returns the store."""
+    """The manifest of the dataset `pack`, and an empty store, which is returned."""
     (tmp_path / "manifest").mkdir()
     monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(tmp_path / "manifest"))
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "store"))
     monkeypatch.setattr(module, "RETRY_WAIT", 0.0)
+    package(tmp_path / "package")
     return tmp_path / "store"
 
 
@@ -70,8 +71,7 @@ def package(folder: Path, **changes: str) -> None:
 
 
 def remote(server: Server, checksum: str = "", extra: str = "", expect: str = "") -> None:
-    """Describe the dataset `web` of one file on *server* (and a reference, `base`, from nowhere near)."""
-    package(Path(os.environ["FIRSTTOUCH_DATASETS"]).parent / "package")
+    """Describe the dataset `web` of one file on *server* (its reference is that of `pack`)."""
     pin = f'checksum = "{checksum}"' if checksum else 'why_unpinned = "the authors publish none"'
     file = f'role = "reads"\nname = "w.fq"\nurl = "{server.url}"\n{pin}\n{extra}'
     describe("web", "url", 'reference = "pack"', file, expect=expect)
@@ -84,8 +84,7 @@ def leftovers(place: Path) -> list[str]:
 # ---------------------------------------------------------------------------- packages
 
 
-def test_a_package_is_unpacked_and_checked(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
+def test_a_package_is_unpacked_and_checked(data: Path) -> None:
     assert state(load("pack")) == "absent"
     local = get("pack")
     assert local.reference.read_bytes() == FASTA
@@ -99,7 +98,6 @@ def test_a_package_is_unpacked_and_checked(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_not_installed_says_how(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
     (tmp_path / "package" / "a.fq.gz").unlink()
     with pytest.raises(
         Missing, match=r"apt-get install --reinstall -o .*path-include=.* no-such-package-examples$"
@@ -129,8 +127,7 @@ def test_facts_are_checked(data: Path, tmp_path: Path, expect: str, reason: str)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed", "removed", "changed, times set back"])
-def test_a_damaged_file_is_got_again(data: Path, tmp_path: Path, damage: str) -> None:
-    package(tmp_path / "package")
+def test_a_damaged_file_is_got_again(data: Path, damage: str) -> None:
     path = get("pack").reads[0]
     times = path.stat()
     if damage == "removed":
@@ -143,7 +140,6 @@ def test_a_damaged_file_is_got_again(data: Path, tmp_path: Path, damage: str) ->
 
 
 def test_a_copied_store_is_checked_once_and_not_fetched(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
     path = get("pack").reads[0]
     path.write_bytes(path.read_bytes())  # the same content, another change time
     (tmp_path / "package" / "a.fq.gz").unlink()
@@ -155,8 +151,7 @@ def test_a_copied_store_is_checked_once_and_not_fetched(data: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("junk", ["", "[1]", '{"a.fa": 3}', '{"a.fa": {"sha256": 1}}', "\x00"])
-def test_a_damaged_record_names_the_file(data: Path, tmp_path: Path, junk: str) -> None:
-    package(tmp_path / "package")
+def test_a_damaged_record_names_the_file(data: Path, junk: str) -> None:
     get("pack")
     (data / "pack" / "state.json").write_text(junk)
     with pytest.raises(BadInput, match=r"state\.json: "):
@@ -166,7 +161,6 @@ def test_a_damaged_record_names_the_file(data: Path, tmp_path: Path, junk: str) 
 def test_a_store_that_cannot_be_made_says_what_to_set(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package(tmp_path / "package")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "file" / "store"))
     with pytest.raises(Missing, match=r": Not a directory; .*FIRSTTOUCH_DATA"):
@@ -195,7 +189,6 @@ def test_a_full_disk_says_so_and_leaves_no_half(
 
 
 def test_a_read_only_store_is_used_and_not_written(data: Path, tmp_path: Path, small_store: Path) -> None:
-    package(tmp_path / "package")
     local = get("pack")
     local.reads[0].chmod(0o600)  # another change time, so that it must be hashed
     subprocess.run(["mount", "-o", "remount,ro", str(small_store)], check=True)
@@ -314,7 +307,6 @@ def manual(**changes: str) -> None:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_file_is_handed_in(data: Path, tmp_path: Path, packed: bool) -> None:
-    package(tmp_path / "package")
     manual()
     with pytest.raises(Missing, match=r"hand .*ask the authors"):
         get("hand")
@@ -336,7 +328,6 @@ def test_a_dead_link_takes_a_file(data: Path, tmp_path: Path, server: Server) ->
     ("content", "reason"), [(READS[:-7], "unusable FASTQ"), (READS.split(b"@r16")[0], "expected about 2050")]
 )
 def test_a_wrong_file_is_bad_input(data: Path, tmp_path: Path, content: bytes, reason: str) -> None:
-    package(tmp_path / "package")
     manual()
     (tmp_path / "given").write_bytes(content)
     with pytest.raises(BadInput, match=f"given: .*({reason})"):
@@ -345,7 +336,6 @@ def test_a_wrong_file_is_bad_input(data: Path, tmp_path: Path, content: bytes, r
 
 
 def test_files_that_cannot_be_handed_in(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
     manual()
     with pytest.raises(BadInput, match=r"none\.fq: no such file"):
         get("hand", from_files=[tmp_path / "none.fq"])
@@ -355,8 +345,7 @@ def test_files_that_cannot_be_handed_in(data: Path, tmp_path: Path) -> None:
         get("pack", from_files=[tmp_path / "a"])
 
 
-def test_options_are_for_generated_datasets(data: Path, tmp_path: Path) -> None:
-    package(tmp_path / "package")
+def test_options_are_for_generated_datasets(data: Path) -> None:
     with pytest.raises(BadInput, match=r"^pack .*'seed'"):
         get("pack", seed=3)
 
