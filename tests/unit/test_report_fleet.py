@@ -260,20 +260,17 @@ class TestCommand:
         assert not (out / "hosts").exists()
 
     def test_hosts_that_a_campaign_lost_are_listed_first(self, tmp_path):
-        campaign = tmp_path / "c"
-        steps = [{"name": name, "argv": ["measure", name]} for name in ("bandwidth", "latency")]
-        data = {"schema": campaigns.SCHEMA, "kind": "validate", "system": "s", "dataset": "", "aligners": []}
-        data |= {"effort": "full", "repetitions": 1, "steps": steps, "created": "2026-01-01T00:00:00.000+00:00"}
-        campaign.mkdir()
-        (campaign / "campaign.json").write_text(json.dumps(data))
+        fields = {"dataset": "", "aligners": (), "repetitions": 1, "only": ["bandwidth-1", "latency-0"]}
+        planned = campaigns.plan("validate", tmp_path / "c", system="amd-opteron", **fields)
+        campaign = campaigns.create(replace(planned, system="s", created="2026-01-01T00:00:00.000+00:00"))
         for host, host_records in records_by_host(hosts=6).items():
-            journal = campaigns.read(campaign).host(host)
+            journal = campaign.host(host)
             journal.open()
             begin, end = journal.add(host_records)
-            journal.write(Entry("bandwidth", "measured", "2026-01-01T00:01:00", host, begin=begin, end=end))
+            journal.write(Entry("bandwidth-1", "measured", "2026-01-01T00:01:00", host, begin=begin, end=end))
             ending, reason = ("failed", "the probe was killed") if host == "n003" else ("measured", "")
-            journal.write(Entry("latency", ending, "2026-01-01T00:02:00", host, reason=reason))
-        (first, *_) = summary_of(campaign, out=tmp_path / "out")["missing"]
+            journal.write(Entry("latency-0", ending, "2026-01-01T00:02:00", host, reason=reason))
+        (first, *_) = summary_of(campaign.folder, out=tmp_path / "out")["missing"]
         assert first["what"].startswith("n003")
         assert "the probe was killed" in first["reason"]
 
