@@ -139,16 +139,7 @@ def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
 def test_job_and_command_agree_on_a_host_in_a_reservation_which_the_job_drains(site: Site) -> None:
     reserve = ("reservation=burnin", "nodes=n4", "users=root", "starttime=now", "duration=10")
     site.slurm.ask("scontrol", "create", *reserve)
-    trial = (
-        "slurm/validate.sbatch",
-        "--system",
-        "larger",
-        "--step",
-        "topology",
-        "--campaign",
-        "burnin",
-        "--drain",
-    )
+    trial = ("slurm/validate.sbatch", "--system=larger", "--step=topology", "--campaign=burnin", "--drain")
     try:
         job = site.sbatch("--reservation=burnin", "--nodelist=n4", *trial)
         assert site.slurm.ends(job)[job] == ("FAILED", "1:0")
