@@ -42,19 +42,17 @@ def run(guest: Guest, *orders: dict[str, Any]) -> list[list[dict[str, Any]]]:
     return list(json.loads(done.text))
 
 
-def by_name(results: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return results by the names of their scenarios, with and without the threads."""
-    named = {result["scenario"]["name"]: result for result in results}
-    return named | {re.sub(r"x\d+-", "x-", name): result for name, result in named.items()}
-
-
 def pages(actual: dict[str, Any]) -> dict[int, int]:
     return {int(n): c for n, c in actual["pages"].items()}
 
 
-def check_where_asked(results: dict[str, Any]) -> None:
-    """Check pages and affinities here again, independently of the program's own verdict, which is under test."""
-    for name, result in results.items():
+def checked(results: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return results by the names of their scenarios, with and without the threads.
+
+    Pages and affinities are checked here again, independently of the program's own verdict, which is under test.
+    """
+    named = {result["scenario"]["name"]: result for result in results}
+    for name, result in named.items():
         assert result["misplaced"] == [""] * len(result["found"]), name
         several = result["scenario"]["instances"] > 1
         for asked, actual in zip(result["scenario"]["placements"], result["found"], strict=True):
@@ -70,6 +68,7 @@ def check_where_asked(results: dict[str, Any]) -> None:
                 mean = sum(touched.values()) / len(asked["numa_nodes"])
                 assert set(touched) == set(asked["numa_nodes"]), name
                 assert all(abs(count - mean) <= 0.02 * mean for count in touched.values()), (name, touched)
+    return named | {re.sub(r"x\d+-", "x-", name): result for name, result in named.items()}
 
 
 @pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
@@ -83,8 +82,7 @@ def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Pa
     cases, _ = study("scaling2018").cases(host, threads=[each, pus], patterns=["BWA-MEM"], reads=["paired"])
     names += [case.scenario for case in cases]
     (placed,) = run(guest, {"scenarios": names, "touch": [str(touch), MEBIBYTES]})
-    results = by_name(placed)
-    check_where_asked(results)
+    results = checked(placed)
     assert [case.threads for case in cases] == [each, pus]
     for case in cases:
         (actual,) = results[case.scenario]["found"]
@@ -189,8 +187,7 @@ def check_copies(results: dict[str, Any]) -> None:
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_bwa_lies_where_it_should_and_gives_the_same_alignments(small: Small) -> None:
     """The alignments equal one instance's on this host, outside of the guest."""
-    results = by_name(small.aligned)
-    check_where_asked(results)
+    results = checked(small.aligned)
     check_copies(results)
     assert {result["sha256"] for result in results.values()} == {small.sha256}
 
@@ -212,8 +209,7 @@ def test_an_index_is_cached_where_the_state_says(small: Small) -> None:
 @pytest.mark.parametrize("guest", ["tiers", "unequal"], indirect=True)
 def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch: Path) -> None:
     (placed,) = run(guest, {"touch": [str(touch), MEBIBYTES]})
-    results = by_name(placed)
-    check_where_asked(results)
+    results = checked(placed)
     described = guest.machine
     allowed = set(described.allowed_nodes or described.nodes)
     for name, result in results.items():
