@@ -60,7 +60,7 @@ def normal_tails(distance: Floats) -> Floats:
     return bound
 
 
-def student_as_normal(distance: Floats, freedom: Floats) -> Floats:
+def student_as_normal(distance: Floats, freedom: Floats | float) -> Floats:
     """Return the standard normal variable with about the tail of Student's variable *distance*.
 
     D. L. Wallace's approximation (Bounds on normal approximations to Student's and the chi-square distributions,
@@ -70,7 +70,7 @@ def student_as_normal(distance: Floats, freedom: Floats) -> Floats:
     return normal
 
 
-def chance_of_change(distance: Floats, freedom: Floats, places: Floats | Ints | int) -> Floats:
+def chance_of_change(distance: Floats, freedom: float, places: Floats | Ints | int) -> Floats:
     """Return an upper bound of the probability that chance causes a change in a stable series of values.
 
     *distance* (0 or more) is the distance of both sides in standard deviations, which have *freedom* degrees of

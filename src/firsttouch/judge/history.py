@@ -2,7 +2,7 @@
 """When parts of hosts changed, and by how much.
 
 The sessions of each part are divided into stretches by the change detector of verdicts
-(:func:`firsttouch.judge.levels.stretches`). A change needs three sessions on both sides, so one or two disturbed
+(:func:`firsttouch.judge.levels.timeline`). A change needs three sessions on both sides, so one or two disturbed
 sessions are not a change. The probability that chance causes a listed change is at most
 :data:`firsttouch.judge.constants.CHANGE_TAIL`. Hosts that change together are one change. Updates, which verdicts
 ignore because many hosts have them, are merged and named in the same way.
@@ -26,9 +26,8 @@ from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, U
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.part_judge import Judged
 from firsttouch.records.drift import changed_settings
-from firsttouch.records.groups import Bools, Floats, Ints, group_medians, mean_of_hosts
+from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
 from firsttouch.records.parts import Series
-from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import chance_of_change
 from firsttouch.units import day, iso, percent, text_range
 
@@ -102,7 +101,7 @@ def changes(findings: Findings) -> list[Change]:
         if all(findings.samples.cases[number].better == "neither" for number in judged.series.cases):
             continue
         of = int(np.count_nonzero(np.isfinite(judged.level)))
-        steps = _steps(judged, sessions, tests)
+        steps = _steps(judged, tests)
         waves = _waves(sessions.time[steps.first], steps.size, sessions.interval)
         # A host that changed far more than the others has a separate change.
         near = (w[np.abs(steps.size[w]) < 2 * np.abs(np.median(steps.size[w]))] for w in waves)
@@ -164,23 +163,18 @@ class _HostSteps(Struct, frozen=True):
     is_sure: Bools
 
 
-def _steps(judged: Judged, sessions: Sessions, tests: int) -> _HostSteps:
+def _steps(judged: Judged, tests: int) -> _HostSteps:
     """Return the changes between the stretches of the sessions of each host."""
     timeline, losses = judged.prepared.timeline, judged.prepared.losses
-    measured = np.flatnonzero(np.isfinite(losses.loss) & sessions.current)
-    host, values = sessions.host[measured], losses.loss[measured]
-    starts = np.flatnonzero((np.diff(host, prepend=-1) != 0) | timeline.starts[measured])
-    counts, of_host = np.diff(starts, append=len(measured)), host[starts]
-    level = group_medians(values, counts)
-    place = np.flatnonzero(np.diff(of_host) == 0) + 1
-    before, after, size = counts[place - 1], counts[place], level[place] - level[place - 1]
-    strength = np.abs(size) / (timeline.noise[of_host[place]] * np.sqrt(1 / after + 1 / before))
-    chance = chance_of_change(strength, timeline.freedom[of_host[place]], after + before)
+    of = timeline.stretches
+    place = np.flatnonzero(np.diff(of.host) == 0) + 1
+    before, after, size = of.size[place - 1], of.size[place], of.level[place] - of.level[place - 1]
+    strength = np.abs(size) / (timeline.noise[of.host[place]] * np.sqrt(1 / after + 1 / before))
+    chance = chance_of_change(strength, timeline.freedom, after + before)
     is_listed = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
-    is_listed &= np.minimum(after, before) >= FEWEST_SESSIONS
-    last, first, is_sure = measured[starts[place] - 1], measured[starts[place]], chance * tests <= CHANGE_TAIL
-    listed = np.flatnonzero(is_listed)
-    return _HostSteps(of_host[place][listed], last[listed], first[listed], size[listed], is_sure[listed])
+    listed = np.flatnonzero(is_listed & (np.minimum(after, before) >= FEWEST_SESSIONS))
+    at, is_sure = place[listed], chance[listed] * tests <= CHANGE_TAIL
+    return _HostSteps(of.host[at], of.last[at - 1], of.first[at], size[listed], is_sure)
 
 
 def _change(  # noqa: PLR0917

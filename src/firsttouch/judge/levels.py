@@ -112,8 +112,11 @@ class SeriesLosses(Struct, frozen=True):
     step: float
 
 
-def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLosses:
-    """Return the losses of a series from the losses of its *cases*."""
+def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> tuple[SeriesLosses, NDArray[np.float32]]:
+    """Return the losses of a series from the losses of its *cases*, and a row for each of these.
+
+    A row has the loss in each session, less the level of the median host.
+    """
     size = len(sessions.number)
     rows = np.full((len(cases), size), np.nan, dtype=np.float32)
     counts, noise, repetitions = (np.zeros(size) for _ in range(3))
@@ -138,15 +141,10 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLoss
         else:
             loss = rows[0].astype(np.float64)
         usual = math.sqrt(float(np.median((noise / counts**2)[is_measured]))) if is_measured.any() else 0.0
-        return SeriesLosses(
-            loss,
-            centres,
-            newest_of(repetitions / counts, is_measured, sessions, math.nan),
-            newest_of(disturbed, is_measured, sessions, 0),
-            usual,
-            spread,
-            max(c.step for c in cases),
-        )
+        newest = newest_of(repetitions / counts, is_measured, sessions, math.nan)
+        is_disturbed = newest_of(disturbed, is_measured, sessions, 0)
+        step = max(c.step for c in cases)
+    return SeriesLosses(loss, centres, newest, is_disturbed, usual, spread, step), rows
 
 
 def together(members: Sequence[SeriesLosses]) -> SeriesLosses:
@@ -209,28 +207,41 @@ def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
 
 
 class Stretches(Struct, frozen=True):
-    """The levels of each host (rows) in its stretches of sessions without a change.
+    """The sessions of all hosts, divided where the level of a host changed: columns, by *host* and time.
 
-    *begin* is the first session of the newest stretch of each host, *size* its number of sessions, and *level* the
-    host's level in it (NaN: not measured). *best* is the level of the best earlier stable stretch (NaN: none),
-    *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is the last session before
-    the newest stretch (-1: none). *last* is the newest session if it differs from the stretch before. *noise* is
-    the standard deviation of a session for each host, with *freedom*. *starts* marks the sessions in which a
-    host's level changed.
+    *first* and *last* are sessions, *size* is the number of measured ones, and *level* the loss in them.
     """
 
+    host: Ints
+    first: Ints
+    last: Ints
+    size: Ints
+    level: Floats
+
+
+class Timeline(Struct, frozen=True):
+    """The newest stretch of each host (a row), and its best stable one before.
+
+    *begin* is the first session of the newest stretch, *size* its number of sessions, and *level* the host's level
+    in it (NaN: not measured). *before* is the last session of the stretch before (-1: none), and *change* how much
+    was lost since then. *best* is the level of the best earlier stable stretch (NaN: none), *best_begin* and
+    *best_end* its sessions and *best_size* how many it has. *last* is the newest session if it differs from the
+    stretch before. *noise* is the standard deviation of a session for each host, with *freedom*.
+    """
+
+    stretches: Stretches
     begin: Ints
     size: Ints
     level: Floats
+    before: Ints
+    change: Floats
     best: Floats
     best_begin: Ints
     best_end: Ints
     best_size: Ints
-    before: Ints
     last: Floats
     noise: Floats
-    freedom: Floats
-    starts: Bools
+    freedom: float
 
     @property
     def variance(self) -> Floats:
@@ -238,18 +249,51 @@ class Stretches(Struct, frozen=True):
         return self.noise**2 / np.maximum(self.size, 1)
 
 
+class Steps(Struct, frozen=True):
+    """The *change* of rows of values at each column from the second one on: the mean since less the one *before*.
+
+    Its variance is the variance of a value divided by *weight* (0: the change is unknown).
+    """
+
+    before: Floats
+    change: Floats
+    weight: Floats
+
+    @classmethod
+    def of_cells(cls, sums: Floats, counts: Floats) -> Steps:
+        """Return the steps of values by their sums and counts in each cell."""
+        sum_before, n_before = (column.cumsum(axis=1)[:, :-1] for column in (sums, counts))
+        sum_all, n_all = (column.sum(axis=1, keepdims=True) for column in (sums, counts))
+        n_since = n_all - n_before
+        before = sum_before / np.maximum(n_before, 1)
+        weight = n_before * n_since / np.maximum(n_all, 1)
+        change = np.where(weight > 0, (sum_all - sum_before) / np.maximum(n_since, 1) - before, 0.0)
+        return cls(before, change, weight)
+
+    def clearness(self, noise: Floats) -> Floats:
+        """Return the sizes of all changes in standard deviations, by the *noise* of a value of each row."""
+        clearness: Floats = np.abs(self.change) * (np.sqrt(self.weight) / noise[:, None])
+        return clearness
+
+
+def by_week(loss: Floats, sessions: Sessions) -> tuple[Floats, Floats]:
+    """Return the sums of the losses of each host (row) in each week, and their numbers."""
+    weeks, _, week = sessions.weeks
+    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
+    cell, cells = sessions.host[measured] * len(weeks) + week[measured], sessions.hosts * len(weeks)
+    columns = [np.bincount(cell, of, cells) for of in (loss[measured], None)]
+    sums, counts = np.reshape(columns, (2, sessions.hosts, -1)).astype(np.float64)
+    return sums, counts
+
+
 def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, float]:
     """Return the noise of a session of all hosts, of each host, and its degrees of freedom; NaN: none repeated."""
-    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
-    counts = np.bincount(sessions.host[measured], minlength=sessions.hosts)
-    return _noise([*by_size(loss[measured], counts)], sessions.hosts)
-
-
-def _noise(rows_of: Sequence[tuple[Ints, Floats]], hosts: int) -> tuple[float, Floats, float]:
-    """Return the noise of a session by the rows of hosts (numbers), see :func:`session_noise`."""
+    hosts, measured = sessions.hosts, np.flatnonzero(np.isfinite(loss) & sessions.current)
+    counts = np.bincount(sessions.host[measured], minlength=hosts)
+    rows_of = by_size(loss[measured], counts)
     steps_of = [(which, np.abs(np.diff(rows, axis=1))) for which, rows in rows_of if rows.shape[1] > 1]
     if not steps_of:
-        return math.nan, np.full(hosts, np.nan), 0.0
+        return math.nan, np.full(hosts, np.nan), PRIOR_FREEDOM
     steps = np.concatenate([steps.ravel() for _, steps in steps_of])
     pooled = max(trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
     noise = np.full(hosts, pooled)
@@ -259,123 +303,81 @@ def _noise(rows_of: Sequence[tuple[Ints, Floats]], hosts: int) -> tuple[float, F
     return pooled, noise, PRIOR_FREEDOM + len(steps) / 2
 
 
-def stretches(loss: Floats, sessions: Sessions, unrepeated: float) -> Stretches:
-    """Return the newest stretch of each host and its best stable one before.
+def timeline(loss: Floats, sessions: Sessions, unrepeated: float) -> Timeline:
+    """Return the stretches of each host: the newest one, and the best stable one before.
 
-    A stretch has :data:`BAD_SESSIONS` sessions or more, a stable one :data:`STABLE_SESSIONS`. A host's series is
-    divided where the difference is clearest, if chance explains it in at most :data:`CHANGE_TAIL` of the hosts;
-    then each half is divided in the same way. The noise is *unrepeated* if no host has two sessions.
+    A stretch has :data:`BAD_SESSIONS` sessions or more, a stable one :data:`STABLE_SESSIONS`. The noise is
+    *unrepeated* if no host has two sessions.
     """
-    hosts, least, stable = sessions.hosts, BAD_SESSIONS, STABLE_SESSIONS
-    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
-    counts = np.bincount(sessions.host[measured], minlength=hosts)
-    begins = np.cumsum(counts) - counts
-    rows_of = [*by_size(loss[measured], counts)]
-    pooled, noise, freedom = _noise(rows_of, hosts)
+    hosts, measured = sessions.hosts, np.flatnonzero(np.isfinite(loss) & sessions.current)
+    values, host = loss[measured], sessions.host[measured]
+    pooled, noise, freedom = session_noise(loss, sessions)
     noise = np.full(hosts, unrepeated) if math.isnan(pooled) else noise
-    freedom = max(freedom, PRIOR_FREEDOM)
-    numbers = [np.full(hosts, -1, dtype=np.int64) for _ in range(4)]
-    values_of = [np.full(hosts, np.nan) for _ in range(3)]
-    result = Stretches(
-        begin=numbers[0],
-        size=counts.copy(),
-        level=values_of[0],
-        best=values_of[1],
-        best_begin=numbers[1],
-        best_end=numbers[2],
-        best_size=np.zeros(hosts, dtype=np.int64),
-        before=numbers[3],
-        last=values_of[2],
-        noise=noise,
-        freedom=np.full(hosts, freedom),
-        starts=np.zeros(len(loss), dtype=np.bool_),
-    )
-    present = np.flatnonzero(counts)
-    result.begin[present] = measured[begins[present]]
-    for which, rows in rows_of:
-        size = rows.shape[1]
-        middle = medians(rows)
-        reach = 3 * np.where(np.isnan(noise[which]), np.inf, noise[which])
-        near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None]) if size > 2 else rows
+    starts = np.flatnonzero(_starts(values, host, noise, freedom))
+    counts, of_host = np.diff(starts, append=len(values)), host[starts]
+    level = np.full(len(starts) + 1, np.nan)
+    for which, rows in by_size(values, counts):
+        middle, reach = medians(rows), 3 * noise[of_host[which]]
+        near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None])
         # Among few sessions, a disturbed one makes the noise look large.
-        result.level[which] = middle if least < size < stable else near.mean(axis=1)
-        if size <= least:
-            continue
-        clearest = _clearest(rows, noise[which], freedom, least)[1]
-        is_changed = clearest <= CHANGE_TAIL
-        changed = np.flatnonzero(is_changed)
-        if len(changed):
-            places = begins[which[changed], None] + np.arange(size)
-            _divide(result, which[changed], rows[changed], measured[places], least, stable)
-        alone = np.flatnonzero(~is_changed)
-        result.last[which[alone]] = rows[alone, -1] if size > stable else np.nan
-    return result
+        level[which] = middle if BAD_SESSIONS < rows.shape[1] < STABLE_SESSIONS else near.mean(axis=1)
+    # The stretch of a host without one is the last, which is empty.
+    newest, previous, best = (np.full(hosts, -1) for _ in range(3))
+    newest[of_host] = np.arange(len(starts))
+    later = np.flatnonzero(np.diff(of_host, prepend=-1) == 0)
+    previous[of_host[later]] = later - 1
+    # Two sessions: the better one, as the other may be disturbed.
+    pairs = later[counts[later] == BAD_SESSIONS]
+    level[pairs] = np.minimum(values[starts[pairs]], values[starts[pairs] + 1])
+    earlier = np.setdiff1d(np.flatnonzero(counts >= STABLE_SESSIONS), newest)
+    earlier = earlier[np.argsort(-level[earlier], kind="stable")]
+    best[of_host[earlier]] = earlier
+    first, last = (np.append(measured[at], -1) for at in (starts, starts + counts - 1))
+    size = np.append(counts, 0)
+    return Timeline(
+        Stretches(of_host, first[:-1], last[:-1], counts, level[:-1]),
+        begin=first[newest],
+        size=size[newest],
+        level=level[newest],
+        before=last[previous],
+        change=level[newest] - level[previous],
+        best=level[best],
+        best_begin=first[best],
+        best_end=last[best],
+        best_size=size[best],
+        last=np.where(size[newest] > STABLE_SESSIONS, loss[last[newest]], np.nan),
+        noise=noise,
+        freedom=freedom,
+    )
 
 
-def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[Ints, Floats]:
-    """Return where each of *rows* is divided most clearly, and the probability that chance causes this."""
-    size = rows.shape[1]
-    first = np.arange(least, size - least + 1)
-    if not len(first):
-        return np.zeros(len(rows), dtype=np.int64), np.ones(len(rows))
-    sums = np.cumsum(rows, axis=1)
-    # The difference of both means in standard deviations, but for the noise, which is the same for a row.
-    distance = np.abs(sums[:, least - 1 : size - least] - sums[:, -1:] * (first / size))
-    distance *= np.sqrt(size / (first * (size - first)))
-    place = np.argmax(distance, axis=1)
-    clearest = distance[np.arange(len(rows)), place] / noise
-    # Nearer than three deviations, chance is more probable than the limit.
-    chance, is_far = np.ones(len(rows)), np.flatnonzero(clearest > 3)
-    chance[is_far] = chance_of_change(clearest[is_far], np.full(len(is_far), freedom), len(first))
-    return first[place], chance
+def _starts(values: Floats, host: Ints, noise: Floats, freedom: float) -> Bools:
+    """Return the first values of stretches, a mask.
 
-
-def _divided(rows: Floats, noise: Floats, freedom: float, least: int) -> Bools:
-    """Return the first sessions of the stretches of *rows*, a mask of the same shape."""
-    begins = np.zeros(rows.shape, dtype=np.bool_)
-    begins[:, 0] = True
+    The values of a host are divided where the change is clearest, if chance explains it in at most
+    :data:`CHANGE_TAIL` of the hosts; then each half is divided in the same way.
+    """
+    is_start = np.append(True, np.diff(host) != 0)[: len(host)]
+    begins = np.flatnonzero(is_start)
+    sizes = np.diff(begins, append=len(values))
     # A single disturbed session is not a change, the newest one included.
-    low, high = np.minimum(rows[:, :-1], rows[:, 1:]), np.maximum(rows[:, :-1], rows[:, 1:])
-    middle = np.clip(rows[:, 2:], low[:, :-1], high[:, :-1])
-    middle = np.hstack([middle[:, :1], middle, middle[:, -1:]])
-    # The parts to divide, by their size: their rows and where they begin.
-    parts = {rows.shape[1]: [(np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64))]}
-    while parts and (size := max(parts)) >= 2 * least:
-        row, begin = (np.concatenate(column) for column in zip(*parts.pop(size), strict=True))
-        values = middle[row[:, None], begin[:, None] + np.arange(size)]
-        first, chance = _clearest(values, noise[row], freedom, least)
-        row, begin, first = (column[chance <= CHANGE_TAIL] for column in (row, begin, first))
-        begins[row, begin + first] = True
+    low, high = np.minimum(values[:-1], values[1:]), np.maximum(values[:-1], values[1:])
+    middle = values.copy()
+    middle[1:-1] = np.clip(values[2:], low[:-1], high[:-1])
+    several = begins[sizes > 2], begins[sizes > 2] + sizes[sizes > 2] - 1
+    middle[several[0]], middle[several[1]] = middle[several[0] + 1], middle[several[1] - 1]
+    # What to divide, by its size.
+    parts = {size: [begins[sizes == size]] for size in np.flatnonzero(np.bincount(sizes)).tolist()}
+    while parts and (size := max(parts)) >= 2 * BAD_SESSIONS:
+        begin = np.concatenate(parts.pop(size))
+        rows, places = middle[begin[:, None] + np.arange(size)], size - 2 * BAD_SESSIONS + 1
+        steps = Steps.of_cells(rows, np.ones((1, size)))
+        clearness = steps.clearness(noise[host[begin]])[:, BAD_SESSIONS - 1 :][:, :places]
+        first, clearest = np.argmax(clearness, axis=1) + BAD_SESSIONS, clearness.max(axis=1)
+        is_change = chance_of_change(clearest, freedom, places) <= CHANGE_TAIL
+        begin, first = begin[is_change], first[is_change]
+        is_start[begin + first] = True
         for start, length in ((begin, first), (begin + first, size - first)):
             for of_size in np.flatnonzero(np.bincount(length)).tolist():
-                parts.setdefault(of_size, []).append((row[length == of_size], start[length == of_size]))
-    return begins
-
-
-def _divide(  # noqa: PLR0917
-    result: Stretches, which: Ints, rows: Floats, sessions: Ints, least: int, stable: int
-) -> None:
-    """Set the stretches of hosts (numbers) whose level changed, by their losses and *sessions*, a row each."""
-    begins = _divided(rows, result.noise[which], float(result.freedom[which[0]]), least)
-    size = rows.shape[1]
-    starts = np.flatnonzero(begins)
-    row, begin = np.divmod(starts, size)
-    result.starts[sessions[row, begin][begin > 0]] = True
-    counts = np.diff(starts, append=rows.size)
-    levels = group_medians(rows.ravel(), counts)
-    newest = np.flatnonzero(np.diff(row, append=len(rows)))
-    first = begin[newest]
-    result.begin[which], result.size[which] = sessions[np.arange(len(rows)), first], counts[newest]
-    # Two sessions: the better one, as the other may be disturbed.
-    result.level[which] = np.where(counts[newest] > 2, levels[newest], np.minimum(rows[:, -1], rows[:, -2]))
-    result.last[which] = np.where(counts[newest] > stable, rows[:, -1], np.nan)
-    result.before[which] = np.where(first > 0, sessions[np.arange(len(rows)), first - 1], -1)
-    is_earlier = counts >= stable
-    is_earlier[newest] = False
-    earlier = np.flatnonzero(is_earlier)
-    earlier = earlier[np.lexsort((begin[earlier], levels[earlier], row[earlier]))]
-    best = earlier[run_begins(row[earlier])]
-    of_best = which[row[best]]
-    result.best[of_best], result.best_size[of_best] = levels[best], counts[best]
-    result.best_begin[of_best] = sessions[row[best], begin[best]]
-    result.best_end[of_best] = sessions[row[best], begin[best] + counts[best] - 1]
+                parts.setdefault(of_size, []).append(start[length == of_size])
+    return is_start

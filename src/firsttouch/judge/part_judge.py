@@ -7,7 +7,7 @@ import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from firsttouch.judge import levels, questions, updates
 from firsttouch.judge.constants import (
     BAD_SESSIONS,
+    CHANGE_TAIL,
     DOUBTFUL_LOSS,
     FEWEST_HOSTS,
     INTERMITTENT_SESSIONS,
@@ -32,13 +33,14 @@ from firsttouch.judge.constants import (
     UPDATED_SHARE,
 )
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
-from firsttouch.judge.levels import CaseLosses, SeriesLosses, Stretches
+from firsttouch.judge.levels import SeriesLosses, Timeline
 from firsttouch.judge.questions import Answer, TwoGroups
 from firsttouch.judge.updates import Event, Update
 from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts, middles, of_hosts
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.sessions import Sessions
+from firsttouch.statistics import chance_of_change
 
 #: The questions, by number.
 SIBLINGS, OWN = range(2)
@@ -48,16 +50,15 @@ class Prepared(Struct, frozen=True):
     """The levels of a series of parts, before hosts are compared."""
 
     losses: SeriesLosses
-    timeline: Stretches
+    timeline: Timeline
     #: The sessions that are used.
     counted: Bools
     #: By host: its newest session, whether it is bad in this one only (it is not counted then), and whether it is
-    #: far beyond its limit there; how much it lost at its last change.
+    #: far beyond its limit there.
     newest: Ints
     awaiting: Bools
     #: The limit that a host exceeded in one session by so much that it fails (NaN: it did not).
     sudden: Floats
-    changes: Floats
     updates: Sequence[Update]
     #: How much more all hosts lost at the time of each session than now, and the same with each host's updates.
     trend: Floats
@@ -127,7 +128,7 @@ class Fleet(Struct, frozen=True, dict=True):
     noise: Floats
     repetitions: NDArray[np.float32]
     #: The first session of each case on each host without a change since then, the variance that chance adds to
-    #: its level, and whether it is bad in its newest session only, or in two repetitions only.
+    #: its level, and whether it rests on one session or on two repetitions only.
     case_begins: NDArray[np.int32]
     case_variances: NDArray[np.float32]
     is_brief: NDArray[np.bool_]
@@ -169,34 +170,37 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     case_begins = np.full(shape, -1, dtype=np.int32)
     is_brief = np.zeros(shape, dtype=np.bool_)
     centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
-    nothing = np.broadcast_to(0.0, len(sessions.number))
     single = [part for part in all_series if not part.is_together]
-    losses = {part: levels.series_losses([*_case_losses(table, sessions, part)], sessions) for part in single}
+    losses: dict[Series, SeriesLosses] = {}
+    for part in single:
+        of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
+        losses[part], rows = levels.series_losses(of_cases, sessions)
+        places = np.searchsorted(numbers, part.cases)
+        for place, case, row in zip(places.tolist(), of_cases, rows, strict=True):
+            beyond = row - losses[part].loss
+            case_levels[place], variances[place], sizes, case_begins[place] = _since_change(beyond, sessions)
+            counts[place, sessions.host[case.session]] = case.count
+            # Of many metrics, a few are disturbed twice by chance.
+            is_brief[place] = (sizes == 1) | ((sizes <= BAD_SESSIONS) & ~(counts[place] > 1))
+            noise[place] = case.noise
+        centres[places] = losses[part].centres
     events: list[Event] = []
     if fleet:
         events = updates.events(
             {part: of.loss - _trend(of.loss, sessions) for part, of in losses.items()}, sessions
         )
     prepared_of: dict[Series, Prepared] = {}
+    nothing = np.broadcast_to(0.0, len(sessions.number))
     for part in single:
         of_part = [event for event in events if part in event.changes]
         shift = sum((event.shift(part, sessions) for event in of_part), start=nothing)
         updated = [event.update(part, sessions) for event in of_part]
         prepared = prepared_of[part] = _prepare(losses.pop(part), sessions, tests, shift, updated, fleet=fleet)
-        # The rows of all cases are large, so they are made again.
-        of_cases = zip(part.cases, prepared.losses.centres, _case_losses(table, sessions, part), strict=True)
-        for number, centre, case in of_cases:
-            place = int(np.searchsorted(numbers, number))
-            row = np.full(len(sessions.number), np.nan, dtype=np.float32)
-            row[case.session] = case.loss - centre - prepared.shared[case.session]
-            is_present, variances[place], sizes = _present(row, prepared, sessions, 2.0 * len(numbers))
-            case_levels[place] = mean_of_hosts(row, is_present, sessions.host, sessions.hosts)
-            present = np.flatnonzero(is_present)[::-1]
-            case_begins[place, sessions.host[present]] = present
-            counts[place, sessions.host[case.session]] = case.count
-            # Of many metrics, a few are disturbed twice by chance.
-            is_brief[place] = (sizes == 1) | ((sizes <= BAD_SESSIONS) & ~(counts[place] > 1))
-            noise[place], centres[place] = case.noise, centre
+        places = np.searchsorted(numbers, part.cases)
+        case_levels[places] += mean_of_hosts(
+            prepared.losses.loss, prepared.counted, sessions.host, sessions.hosts
+        ).astype(np.float32)
+        case_begins[places] = np.maximum(case_begins[places], prepared.timeline.begin)
     replaced = _replaced([*prepared_of.values()])
     divisions = [two for p in prepared_of.values() if fleet and (two := _generations_of(p)) is not None]
     generation = questions.generations(divisions)
@@ -215,7 +219,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     result = Fleet(
         *(table, sessions, judged, numbers, case_levels, centres + usual, noise, counts),
         *(case_begins, variances, is_brief),
-        np.zeros(case_levels.shape, dtype=np.uint8),
+        np.full(case_levels.shape, PASS, dtype=np.uint8),
         np.full(len(numbers), np.inf),
     )
     for of_few in judged if fleet else ():
@@ -224,10 +228,6 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     if fleet and sessions.hosts >= FEWEST_HOSTS:
         _judge_alone(result)
     return result
-
-
-def _case_losses(table: SamplesTable, sessions: Sessions, part: Series) -> Iterator[CaseLosses]:
-    return (levels.case_losses(table, sessions, number) for number in part.cases)
 
 
 def _prepare(
@@ -244,14 +244,13 @@ def _prepare(
     shared = (shift + trend).astype(np.float32)
     if shared.any():
         losses = replace(losses, loss=losses.loss - shared)
-    timeline = levels.stretches(losses.loss, sessions, losses.noise)
+    timeline = levels.timeline(losses.loss, sessions, losses.noise)
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])
     counted &= sessions.current & (timeline.begin[sessions.host] >= 0)
     newest = levels.newest_of(np.arange(len(losses.loss)), counted, sessions, -1)
-    changes = _last_changes(timeline, losses.loss, sessions)
     awaiting, sudden = _awaiting(timeline, losses.loss, sessions, newest, tests)
     counted[newest[awaiting]] = False
-    return Prepared(*(losses, timeline, counted, newest, awaiting, sudden, changes, updated, trend, shared))
+    return Prepared(*(losses, timeline, counted, newest, awaiting, sudden, updated, trend, shared))
 
 
 def _trend(loss: Floats, sessions: Sessions) -> Floats:
@@ -275,24 +274,29 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     return trend
 
 
-def _present(
-    row: NDArray[np.float32], prepared: Prepared, sessions: Sessions, tests: float
-) -> tuple[Bools, Floats, Ints]:
-    """Return the sessions since the last change of a case beyond its part, and the variance of their mean.
+def _since_change(beyond: Floats, sessions: Sessions) -> tuple[Floats, Floats, Ints, Ints]:
+    """Return the mean of the values of each host since its last change, and the variance of this mean.
 
-    Third, their number for each host (:data:`STABLE_SESSIONS` without a change). Of hosts that are bad in their
-    newest session only, it is the only one.
+    Third, the number of sessions since then (:data:`STABLE_SESSIONS` without a change), and the first one (-1).
     """
-    places = np.arange(len(row))
-    beyond = np.where(prepared.counted, row - prepared.losses.loss, np.nan)
-    timeline = levels.stretches(beyond, sessions, 0.0)
-    since = np.where(timeline.before >= 0, timeline.begin, 0)  # a case that was measured later has not changed
-    limit = questions.limits(timeline.noise * math.sqrt(2), timeline.freedom, tests, DOUBTFUL_LOSS)[0]
-    is_single: Bools = np.nan_to_num(timeline.last - timeline.level) > limit
-    since = np.where(is_single, levels.newest_of(places, np.isfinite(beyond), sessions, 0), since)
-    is_present: Bools = prepared.counted & (places >= since[sessions.host])
-    sizes = np.where(is_single, 1, np.where(timeline.before >= 0, timeline.size, STABLE_SESSIONS))
-    return is_present, np.where(is_single, timeline.noise**2, timeline.variance), sizes
+    _, noise, freedom = levels.session_noise(beyond, sessions)
+    (sums, counts), (weeks, _, week) = levels.by_week(beyond, sessions), sessions.weeks
+    since, hosts = np.zeros(sessions.hosts, dtype=np.int64), np.arange(sessions.hosts)
+    cells = [sums, counts]
+    while len(weeks) > 1 and len(hosts):
+        clearness = levels.Steps.of_cells(*cells).clearness(noise[hosts])
+        is_change = chance_of_change(clearness.max(axis=1), freedom, len(weeks)) <= CHANGE_TAIL
+        hosts, place = hosts[is_change], 1 + np.argmax(clearness[is_change], axis=1)
+        since[hosts] = place
+        is_since = np.arange(len(weeks)) >= place[:, None]
+        sums[hosts], counts[hosts] = cells = [column[hosts] * is_since for column in (sums, counts)]
+    size = counts.sum(axis=1)
+    begin = np.full(sessions.hosts, -1)
+    later = np.flatnonzero((since > 0)[sessions.host] & (week >= since[sessions.host]) & np.isfinite(beyond))[::-1]
+    begin[sessions.host[later]] = later
+    mean = np.divide(sums.sum(axis=1), size, out=np.full(len(size), np.nan), where=size > 0)
+    variance = np.nan_to_num(noise) ** 2 / np.maximum(size, 1)
+    return mean, variance, np.where(since > 0, size, STABLE_SESSIONS).astype(np.int64), begin
 
 
 def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
@@ -300,7 +304,7 @@ def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
     if not series_of_host:
         return np.zeros(0, dtype=np.bool_)
     begins = np.array([p.timeline.begin for p in series_of_host])
-    changes = np.nan_to_num(np.array([p.changes for p in series_of_host]))
+    changes = np.nan_to_num(np.array([p.timeline.change for p in series_of_host]))
     is_changed = changes != 0
     latest = np.where(is_changed, begins, -1).max(axis=0)
     together = is_changed & (begins >= latest - 1)
@@ -383,18 +387,7 @@ def _judge(  # noqa: PLR0917
     )
 
 
-def _last_changes(timeline: Stretches, loss: Floats, sessions: Sessions) -> Floats:
-    """Return how much each host lost at its last change (NaN: no change)."""
-    earlier = np.flatnonzero(np.isfinite(loss) & (timeline.before >= 0)[sessions.host])
-    earlier = earlier[earlier < timeline.begin[sessions.host[earlier]]]
-    host = sessions.host[earlier]
-    ends = np.cumsum(np.bincount(host, minlength=sessions.hosts))
-    is_late = np.arange(len(host)) >= ends[host] - 2 * STABLE_SESSIONS
-    changes: Floats = timeline.level - of_hosts(loss[earlier[is_late]], host[is_late], sessions.hosts)
-    return changes
-
-
-def _newest_changes(timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints) -> tuple[Floats, Floats]:
+def _newest_changes(timeline: Timeline, loss: Floats, sessions: Sessions, newest: Ints) -> tuple[Floats, Floats]:
     """Return how much each host lost in its *newest* session, with the deviation by noise."""
     place = np.arange(len(loss))
     is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
@@ -408,14 +401,14 @@ def _newest_changes(timeline: Stretches, loss: Floats, sessions: Sessions, newes
 
 
 def _awaiting(
-    timeline: Stretches, loss: Floats, sessions: Sessions, newest: Ints, tests: float
+    timeline: Timeline, loss: Floats, sessions: Sessions, newest: Ints, tests: float
 ) -> tuple[Bools, Floats]:
     """Return the hosts that are bad in their *newest* session only, beyond what the median host lost in it.
 
     The limit of those that were stable and are far beyond it follows.
     """
     change, deviation = _newest_changes(timeline, loss, sessions, newest)
-    limit = questions.limits(deviation, np.maximum(timeline.freedom, 1.0), tests, LEAST_LOSS)[0]
+    limit = questions.limits(deviation, timeline.freedom, tests, LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
     common = np.full_like(change, max(0.0, float(np.median(measured))) if len(measured) >= FEWEST_HOSTS else 0.0)
     with np.errstate(invalid="ignore"):
@@ -529,14 +522,13 @@ def _judge_alone(fleet: Fleet) -> None:
         fail, unusual, _ = questions.limits(wide, freedom, 2.0 * len(numbers), least)
         fleet.alone_limits[place] = float(np.median(fail[measured]))
         with np.errstate(invalid="ignore"):
-            fleet.alone[place] = np.where(losses > unusual, SUSPECT, PASS)
             # Several hosts that changed are an update that only this metric shows.
-            begins = fleet.case_begins[place]
-            is_changed = (losses > unusual) & (begins > judged.begin)
+            begins, is_unusual = fleet.case_begins[place], losses > unusual
+            is_changed = is_unusual & (begins > judged.begin)
             is_changed &= np.count_nonzero(is_changed) >= max(UPDATED_HOSTS, UPDATED_SHARE * len(measured))
-            hosts = np.flatnonzero(losses > fail)
-            is_bad = fleet.are_bad(place, hosts, fail[hosts] / 2, begins[hosts]) & ~is_changed[hosts]
-            words = np.where(fleet.is_brief[place, hosts], SUSPECT, FAIL)
+            hosts = np.flatnonzero(is_unusual)
+            is_bad = fleet.are_bad(place, hosts, unusual[hosts] / 2, begins[hosts]) & ~is_changed[hosts]
+            words = np.where((losses > fail) & ~fleet.is_brief[place], FAIL, SUSPECT)[hosts]
             fleet.alone[place, hosts] = np.where(is_bad, words, UNDECIDED)
 
 

@@ -30,7 +30,7 @@ from firsttouch.judge.constants import (
     UPDATED_HOSTS,
     UPDATED_SHARE,
 )
-from firsttouch.judge.levels import Stretches
+from firsttouch.judge.levels import Timeline
 from firsttouch.judge.updates import Update, may_be_update
 from firsttouch.records.groups import Bools, Floats, mean_of_hosts
 from firsttouch.records.sessions import Sessions
@@ -109,14 +109,16 @@ class Answer(Struct, frozen=True):
         return cls(*(np.full(hosts, value) for value in (np.nan, np.inf, np.inf, np.inf)))
 
 
-def limits(deviation: Floats, freedom: Floats, tests: float, least: float) -> tuple[Floats, Floats, Floats]:
+def limits(
+    deviation: Floats, freedom: Floats | float, tests: float, least: float
+) -> tuple[Floats, Floats, Floats]:
     """Return the limits of a fail and of a suspicion, and the sight, for losses with these deviations.
 
     The probabilities that a good host exceeds a limit in any of *tests* tests are :data:`FAIL_TAIL` and
     :data:`SUSPECT_TAIL`.
     """
     fail, unusual = (
-        np.maximum(student_quantile(tail / tests, freedom) * deviation, least)
+        np.maximum(student_quantile(tail / tests, np.asarray(freedom)) * deviation, least)
         for tail in (FAIL_TAIL, SUSPECT_TAIL)
     )
     return fail, unusual, fail + DETECTED * deviation
@@ -163,7 +165,7 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
 
 
 def compared_with_itself(  # noqa: PLR0917
-    timeline: Stretches,
+    timeline: Timeline,
     sessions: Sessions,
     loss: Floats,
     updated: Sequence[Update],
@@ -188,7 +190,7 @@ def compared_with_itself(  # noqa: PLR0917
     deviation = np.hypot(deviation, wide[places])
     # The change may be at any session, and the clearest one was chosen.
     tests *= float(np.max(timeline.size[places] + timeline.best_size[places]))
-    fail, unusual, sight = limits(deviation, timeline.freedom[places], tests, max(LEAST_LOSS, step))
+    fail, unusual, sight = limits(deviation, timeline.freedom, tests, max(LEAST_LOSS, step))
     fail, sight = (np.maximum(bounds, LEAST_OWN_LOSS) for bounds in (fail, sight))
     lossy = places[own - common[places] > unusual] if fleet else places[:0]
     # When the best period of a host began and ended, and its newest one began, in half intervals: hosts that were

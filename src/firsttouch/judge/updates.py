@@ -147,8 +147,8 @@ class _Search(Struct, frozen=True):
         for members in self.classes:
             usual = float(np.median([self.noises[s] for s in members]))  # No single part decides.
             mean = self._size({s: (1.0, max(self.noises[s], usual)) for s in members})
-            steps = _Steps.of(mean, self.sessions)
-            candidates += [(-clearness, share, mean / size) for size, share, clearness in steps.shared()]
+            steps = _shared(mean, self.sessions)
+            candidates += [(-clearness, share, mean / size) for size, share, clearness in steps]
         for _, share, size in sorted(candidates, key=lambda candidate: candidate[0]):
             changes: Mapping[Series, tuple[float, float]] = {}
             of_event = size
@@ -204,75 +204,45 @@ class _Search(Struct, frozen=True):
         return changes
 
 
-class _Steps(Struct, frozen=True):
-    """The *change* of each host (rows) in each week from the second one on, 0 where it is not known.
+def _shared(loss: Floats, sessions: Sessions) -> Iterator[tuple[float, float, float]]:
+    """Yield steps that hosts made by about the same amount: its size, the share of the hosts, how clear it is.
 
-    It is the mean since then less the mean *before*, with its *variance* by noise. *sums* and *counts* are of the
-    values of each host in each week.
+    An update has many hosts, or a few with exactly the same loss, that were like the others before (a repair
+    is not an update).
     """
+    sums, counts = levels.by_week(loss, sessions)
+    hosts, measured = np.arange(sessions.hosts), counts.any(axis=1)
+    if counts.shape[1] < 2 or not measured.any():
+        return
+    steps, noise = levels.Steps.of_cells(sums, counts), _noise(loss, sessions)
+    clearness = steps.clearness(np.full(len(hosts), noise))
+    at = np.argmax(clearness, axis=1)
+    size = steps.change[hosts, at]
+    is_clear = (clearness[hosts, at] > CLEAR_STEP) & (np.abs(size) > LEAST_LOSS)
+    means = sums.sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
+    before = np.where(is_clear, steps.before[hosts, at], means)
+    usual, count = float(np.median(before[measured])), int(np.count_nonzero(measured))
+    for sign in (1.0, -1.0):
+        stepped = np.flatnonzero(is_clear & (sign * size > 0))
+        if len(stepped) < UPDATED_HOSTS:
+            continue
+        middle = float(np.median(size[stepped]))
+        typical = float(np.median(np.abs(size[stepped] - middle))) / NORMAL_MEDIAN
+        is_equal = typical <= max(noise * 0.8, EQUAL_STEPS * abs(middle))
+        is_new = abs(float(np.median(before[stepped])) - usual) < abs(middle) / 2
+        is_wide = len(stepped) >= UPDATED_SHARE * (1 if is_equal else 2) * count
+        if is_new and is_wide and may_be_update(middle, len(stepped), count):
+            yield middle, len(stepped) / count, len(stepped) * abs(middle) / noise
 
-    sums: Floats
-    counts: Floats
-    noise: float
-    before: Floats
-    change: Floats
-    variance: Floats
-    is_known: Bools
 
-    @classmethod
-    def of(cls, loss: Floats, sessions: Sessions) -> _Steps:
-        """Return the steps of losses in each session."""
-        weeks, _, week = sessions.weeks
-        is_measured = np.isfinite(loss) & sessions.current
-        at, cells = sessions.host[is_measured] * len(weeks) + week[is_measured], sessions.hosts * len(weeks)
-        columns = [np.bincount(at, of, cells) for of in (loss[is_measured], None)]
-        sums, counts = np.reshape(columns, (2, sessions.hosts, -1)).astype(np.float64)
-        is_next = np.diff(sessions.host[is_measured]) == 0
-        steps, weeks_of = np.diff(loss[is_measured])[is_next], week[is_measured][1:][is_next]
-        # A step of all hosts at once is not noise.
-        for at in (weeks_of == number for number in np.flatnonzero(np.bincount(weeks_of) >= FEWEST_HOSTS)):
-            steps[at] -= np.median(steps[at])
-        noise = levels.trimmed_deviation(np.abs(steps)) / math.sqrt(2) if len(steps) else math.inf
-        return cls.of_weeks(sums, counts, max(noise, LEAST_NOISE))
-
-    @classmethod
-    def of_weeks(cls, sums: Floats, counts: Floats, noise: float) -> _Steps:
-        """Return the steps of values by their sums and counts in each week."""
-        sum_before, n_before = (column.cumsum(axis=1)[:, :-1] for column in (sums, counts))
-        sum_all, n_all = (column.sum(axis=1, keepdims=True) for column in (sums, counts))
-        n_since = n_all - n_before
-        is_known = (n_before > 0) & (n_since > 0)
-        before = sum_before / np.maximum(n_before, 1)
-        change = np.where(is_known, (sum_all - sum_before) / np.maximum(n_since, 1) - before, 0.0)
-        variance = noise**2 * (1 / np.maximum(n_before, 1) + 1 / np.maximum(n_since, 1))
-        return cls(sums, counts, noise, before, change, variance, is_known)
-
-    def shared(self) -> Iterator[tuple[float, float, float]]:
-        """Yield steps that hosts made by about the same amount: its size, the share of the hosts, how clear it is.
-
-        An update has many hosts, or a few with exactly the same loss, that were like the others before (a repair
-        is not an update).
-        """
-        hosts, measured = np.arange(len(self.change)), self.counts.any(axis=1)
-        if not self.change.size or not measured.any():
-            return
-        at = np.argmax(np.abs(self.change) / np.sqrt(self.variance), axis=1)
-        size, deviation = self.change[hosts, at], np.sqrt(self.variance[hosts, at])
-        is_clear = np.abs(size) > np.maximum(CLEAR_STEP * deviation, LEAST_LOSS)
-        means = self.sums.sum(axis=1) / np.maximum(self.counts.sum(axis=1), 1)
-        before = np.where(is_clear, self.before[hosts, at], means)
-        usual, count = float(np.median(before[measured])), int(np.count_nonzero(measured))
-        for sign in (1.0, -1.0):
-            stepped = np.flatnonzero(is_clear & (sign * size > 0))
-            if len(stepped) < UPDATED_HOSTS:
-                continue
-            middle = float(np.median(size[stepped]))
-            typical = float(np.median(np.abs(size[stepped] - middle))) / NORMAL_MEDIAN
-            is_equal = typical <= max(self.noise * 0.8, EQUAL_STEPS * abs(middle))
-            is_new = abs(float(np.median(before[stepped])) - usual) < abs(middle) / 2
-            is_wide = len(stepped) >= UPDATED_SHARE * (1 if is_equal else 2) * count
-            if is_new and is_wide and may_be_update(middle, len(stepped), count):
-                yield middle, len(stepped) / count, len(stepped) * abs(middle) / self.noise
+def _noise(loss: Floats, sessions: Sessions) -> float:
+    """Return the noise of a session; a step of all hosts in one week is not noise."""
+    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
+    is_next = np.diff(sessions.host[measured]) == 0
+    steps, weeks = np.diff(loss[measured])[is_next], sessions.weeks[2][measured][1:][is_next]
+    for at in (weeks == number for number in np.flatnonzero(np.bincount(weeks) >= FEWEST_HOSTS)):
+        steps[at] -= np.median(steps[at])
+    return max(levels.trimmed_deviation(np.abs(steps)) / math.sqrt(2), LEAST_NOISE) if len(steps) else math.inf
 
 
 def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
@@ -283,33 +253,34 @@ def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
     have a separate change instead. That change is taken off, and the host is examined once more.
     """
     weeks, hosts = sessions.weeks[0], np.arange(sessions.hosts)
-    steps = _Steps.of(size, sessions)
+    (sums, counts), noise = levels.by_week(size, sessions), _noise(size, sessions)
     shares, deviation = np.append(np.full(len(weeks) - 1, share / len(weeks)), 1 - share), 0.25
     for _ in range(2):
-        change, variance = steps.change, steps.variance
+        steps = levels.Steps.of_cells(sums, counts)
+        change, is_known = steps.change, steps.weight > 0
+        variance = noise**2 / np.where(is_known, steps.weight, 1.0)
         # The logarithms of the likelihood ratios of a separate change, and of the update, to no change.
         none, wide = _log_density(change, variance), variance + OWN_CHANGE**2
         its_own = _log_density(change, wide) - none + math.log(OWN_SHARE / len(weeks))
-        its_own = np.where(steps.is_known, its_own, -np.inf)
+        its_own = np.where(is_known, its_own, -np.inf)
         for _ in range(20):
             exact, coarse = (_log_density(change - 1, of + deviation**2) for of in (variance, wide))
-            gains = np.where(steps.is_known, np.logaddexp(exact, coarse + math.log(OWN_SHARE)) - none, 0.0)
+            gains = np.where(is_known, np.logaddexp(exact, coarse + math.log(OWN_SHARE)) - none, 0.0)
             gains = np.hstack([gains, np.zeros((len(hosts), 1))]) + np.log(np.maximum(shares, 0.1 / len(hosts)))
             gains = np.hstack([gains, its_own])
             chances = np.exp(gains - gains.max(axis=1, keepdims=True))
             chances /= chances.sum(axis=1, keepdims=True)
             with_it, own = chances[:, : len(weeks) - 1], chances[:, len(weeks) :]
-            shares = with_it[steps.counts.any(axis=1)].mean(axis=0)
+            shares = with_it[counts.any(axis=1)].mean(axis=0)
             shares = np.append(shares, 1 - shares.sum())
-            is_likely = (with_it > 0.5) & steps.is_known
+            is_likely = (with_it > 0.5) & is_known
             if is_likely.any():
                 spread = (float(np.median(np.abs(change[is_likely] - 1))) / NORMAL_MEDIAN) ** 2
                 deviation = math.sqrt(max(spread - float(np.median(variance[is_likely])), 1e-4))
         with_own = np.flatnonzero(own.sum(axis=1) > 0.5)
         place = np.argmax(own[with_own], axis=1)
         is_later = np.arange(len(weeks)) > place[:, None]
-        steps.sums[with_own] -= change[with_own, place][:, None] * steps.counts[with_own] * is_later
-        steps = _Steps.of_weeks(steps.sums, steps.counts, steps.noise)
+        sums[with_own] -= change[with_own, place][:, None] * counts[with_own] * is_later
     likely = 1 + np.argmax(with_it, axis=1) if len(weeks) > 1 else hosts
     return np.where(with_it.sum(axis=1) > 0.5, likely, len(weeks))
 
