@@ -18,6 +18,12 @@ def test_every_rule_names_a_host_that_loses_a_third_of_all_memory():
         assert "suspect" not in words_of(rates), rule
 
 
+def test_rounded_values_of_many_hosts_fail_nobody():
+    healthy, condition = np.zeros((len(simulated_fleets.CASES), 300, 1)), simulated_fleets.Condition(300)
+    rates = simulated_fleets.simulated(healthy, condition, "rounded", np.random.default_rng(7))
+    assert "fail" not in simulated_fleets.firsttouch(rates)
+
+
 def test_a_link_and_a_clock_lose_nothing_else():
     for kind, metrics in (("link", 2), ("clock", 4), ("metric", 1), ("bank", 8), ("memory", 16)):
         assert np.count_nonzero(simulated_fleets.loss_by(kind, 0.1)) == metrics

@@ -508,7 +508,8 @@ def _judge_alone(fleet: Fleet) -> None:
             continue
         prior = math.hypot(judged.prepared.losses.spread, judged.deviation if cases == 2 else 0.0)
         weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
-        spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
+        prior, step = max(prior, 0.25 * PRIOR_SPREAD), judged.prepared.losses.step
+        spread = questions.spread_of(level[measured], prior, weight, step)
         # A metric is bad by itself, too, and hosts of an update are compared with each other.
         losses = np.minimum(level - spread.centre, case_levels[place])
         # A case that changed lately is known from fewer sessions.
@@ -518,8 +519,7 @@ def _judge_alone(fleet: Fleet) -> None:
             losses[update.hosts] -= max(float(np.median(losses[update.hosts])), 0.0)
             added[update.hosts] += update.deviation**2
         wide, freedom = np.sqrt(spread.of_another**2 + added), np.full(len(level), spread.freedom)
-        least = max(LEAST_LOSS, 1.5 * judged.prepared.losses.step)
-        fail, unusual, _ = questions.limits(wide, freedom, 2.0 * len(numbers), least)
+        fail, unusual, _ = questions.limits(wide, freedom, 2.0 * len(numbers), max(LEAST_LOSS, 1.5 * step))
         fleet.alone_limits[place] = float(np.median(fail[measured]))
         with np.errstate(invalid="ignore"):
             # Several hosts that changed are an update that only this metric shows.

@@ -51,14 +51,15 @@ class Spread(Struct, frozen=True):
         return self.deviation * math.sqrt(1 + 1 / max(int(np.count_nonzero(self.good)), 1))
 
 
-def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
+def spread_of(levels: Floats, prior: float, freedom: float, step: float = 0.0) -> Spread:
     """Return the spread of the good ones among hosts with these *levels*.
 
     Up to :data:`MOST_BAD` of them may be bad. The shortest interval that holds the others gives a first centre and
     deviation (P. J. Rousseeuw and A. M. Leroy, Robust regression and outlier detection, 1987, 4.3), and hosts
     within :data:`OUTLIER` deviations the final ones. The variance is shrunk towards the *prior* deviation with its
     degrees of *freedom* (G. K. Smyth, Linear models and empirical Bayes methods, 2004), because few hosts have few
-    degrees of freedom. With fewer than :data:`FEWEST_HOSTS`, all are good.
+    degrees of freedom. With fewer than :data:`FEWEST_HOSTS`, all are good. Levels that are rounded to a *step* and
+    equal may differ by a step.
     """
     count = len(levels)
     if count < FEWEST_HOSTS:
@@ -71,7 +72,7 @@ def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
     begin = int(np.argmin(widths))
     centre = float(np.median(ordered[begin : begin + half]))
     share = (half - 0.3) / (count + 0.4)
-    deviation = float(widths[begin]) / 2 / NormalDist().inv_cdf(0.5 + share / 2)
+    deviation = max(float(widths[begin]), step) / 2 / NormalDist().inv_cdf(0.5 + share / 2)
     inside = max(half - 1, 1) / 2
     moderated = math.sqrt((freedom * prior**2 + inside * deviation**2) / (freedom + inside))
     for _ in range(6):
@@ -280,7 +281,7 @@ def compared_with_siblings(  # noqa: PLR0917
         if np.count_nonzero(group) < FEWEST_HOSTS:
             continue
         members = measured[group]
-        spread = spread_of(levels[members], *prior)
+        spread = spread_of(levels[members], *prior, step)
         usual = float(np.median(variances[members]))
         # A host that is less well known than the others may differ by more.
         deviation = np.sqrt(spread.of_another**2 + np.maximum(variances[members] - usual, 0))
