@@ -250,25 +250,22 @@ class Timeline(Struct, frozen=True):
 
 
 class Steps(Struct, frozen=True):
-    """The *change* of rows of values at each column from the second one on: the mean since less the one *before*.
+    """The *change* of rows of values at each column from the second one on: the mean since then less the one before.
 
     Its variance is the variance of a value divided by *weight* (0: the change is unknown).
     """
 
-    before: Floats
     change: Floats
     weight: Floats
 
     @classmethod
-    def of_cells(cls, sums: Floats, counts: Floats) -> Steps:
+    def of_cells(cls, sums: Floats, counts: Floats | Ints) -> Steps:
         """Return the steps of values by their sums and counts in each cell."""
-        sum_before, n_before = (column.cumsum(axis=1)[:, :-1] for column in (sums, counts))
-        sum_all, n_all = (column.sum(axis=1, keepdims=True) for column in (sums, counts))
-        n_since = n_all - n_before
-        before = sum_before / np.maximum(n_before, 1)
-        weight = n_before * n_since / np.maximum(n_all, 1)
-        change = np.where(weight > 0, (sum_all - sum_before) / np.maximum(n_since, 1) - before, 0.0)
-        return cls(before, change, weight)
+        sums, counts = (column.cumsum(axis=1) for column in (sums, counts))
+        share = counts[:, :-1] / np.maximum(counts[:, -1:], 1)
+        weight = share * (counts[:, -1:] - counts[:, :-1])
+        change = share * sums[:, -1:] - sums[:, :-1]
+        return cls(np.divide(change, weight, out=np.zeros_like(change), where=weight > 0), weight)
 
     def clearness(self, noise: Floats) -> Floats:
         """Return the sizes of all changes in standard deviations, by the *noise* of a value of each row."""
@@ -276,14 +273,13 @@ class Steps(Struct, frozen=True):
         return clearness
 
 
-def by_week(loss: Floats, sessions: Sessions) -> tuple[Floats, Floats]:
+def by_week(loss: Floats, sessions: Sessions) -> tuple[Floats, Ints]:
     """Return the sums of the losses of each host (row) in each week, and their numbers."""
     weeks, _, week = sessions.weeks
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
-    cell, cells = sessions.host[measured] * len(weeks) + week[measured], sessions.hosts * len(weeks)
-    columns = [np.bincount(cell, of, cells) for of in (loss[measured], None)]
-    sums, counts = np.reshape(columns, (2, sessions.hosts, -1)).astype(np.float64)
-    return sums, counts
+    cell, shape = sessions.host[measured] * len(weeks) + week[measured], (sessions.hosts, len(weeks))
+    sums = np.bincount(cell, loss[measured], math.prod(shape)).reshape(shape)
+    return sums, np.bincount(cell, minlength=math.prod(shape)).reshape(shape)
 
 
 def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, float]:
@@ -371,7 +367,7 @@ def _starts(values: Floats, host: Ints, noise: Floats, freedom: float) -> Bools:
     while parts and (size := max(parts)) >= 2 * BAD_SESSIONS:
         begin = np.concatenate(parts.pop(size))
         rows, places = middle[begin[:, None] + np.arange(size)], size - 2 * BAD_SESSIONS + 1
-        steps = Steps.of_cells(rows, np.ones((1, size)))
+        steps = Steps.of_cells(rows, np.ones((1, size), dtype=np.int64))
         clearness = steps.clearness(noise[host[begin]])[:, BAD_SESSIONS - 1 :][:, :places]
         first, clearest = np.argmax(clearness, axis=1) + BAD_SESSIONS, clearness.max(axis=1)
         is_change = chance_of_change(clearest, freedom, places) <= CHANGE_TAIL

@@ -219,8 +219,8 @@ def _shared(loss: Floats, sessions: Sessions) -> Iterator[tuple[float, float, fl
     at = np.argmax(clearness, axis=1)
     size = steps.change[hosts, at]
     is_clear = (clearness[hosts, at] > CLEAR_STEP) & (np.abs(size) > LEAST_LOSS)
-    means = sums.sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
-    before = np.where(is_clear, steps.before[hosts, at], means)
+    at = np.where(is_clear, at, counts.shape[1] - 1)
+    before = sums.cumsum(axis=1)[hosts, at] / np.maximum(counts.cumsum(axis=1)[hosts, at], 1)
     usual, count = float(np.median(before[measured])), int(np.count_nonzero(measured))
     for sign in (1.0, -1.0):
         stepped = np.flatnonzero(is_clear & (sign * size > 0))
