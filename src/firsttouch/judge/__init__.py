@@ -5,9 +5,8 @@ In: measurements of hosts and the references of a system. Out: the verdict of ea
 
 - ``levels``: the losses of parts by session, and the one change detector
 - ``updates``: steps that many hosts share, which are taken off
-- ``questions``, ``part_judge``: parts compared with siblings and with themselves; groups of hosts
+- ``questions``, ``part_judge``: parts compared with siblings, themselves and equal parts; groups of hosts
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`; references, exact values, what to measure again
-- ``equal_parts``: equal parts of one host compared with each other
 - ``event_limits``: counts of events
 - ``findings``: the result, a row per host and metric that pages and exports read
 - ``causes``: the causes of bad verdicts by causes.toml

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from firsttouch.documents import Percentage
 from firsttouch.errors import BadInput
 from firsttouch.host.host_lists import fold
-from firsttouch.judge import equal_parts, questions
+from firsttouch.judge import questions
 from firsttouch.judge.constants import (
     DOUBTFUL_LOSS,
     FEWEST_HOSTS,
@@ -182,7 +182,7 @@ def learnt_processor(
         for number, host in enumerate(samples.hosts):
             settings = configurations[host].settings if host in configurations else {}
             parts = HostParts(samples, medians[samples.groups_of_host(number)], number, None, settings)
-            expected = [*settled(itertools.chain(parts.from_sources(), equal_parts.ratios(parts)))]
+            expected = [*settled(itertools.chain(parts.from_sources(), questions.ratios(parts)))]
             of_banks = [e for e in expected if e.theory > 0]
             stated = next((e for e in expected if e.answer == "low" and e not in of_banks), None)
             if of_banks and stated is None and settings.get("cpu.model"):

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from firsttouch.host.host_lists import natural
-from firsttouch.judge import equal_parts, event_limits, history
+from firsttouch.judge import event_limits, history, questions
 from firsttouch.judge.constants import (
     FAIL_TAIL,
     FEWEST_HOSTS,
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 #: The texts of the comparisons in the questions about parts, by number; and the text for references.
 _COMPARED_WITH = ("its siblings", "its own level")
 _PROMISED = "what was promised"
-#: Of a larger fleet, only some hosts are compared with their processors' model (7 ms each, 800 cases), and the
-#: others with these.
+#: Of a larger fleet, only some hosts are compared with their processors' model (7 ms each, 800 cases). If most of
+#: these are low in the same part, all are.
 MOST_EXPECTED, _SOME = 64, 8
 _AWAITING = "in one session after good ones: it fails if the next one shows this, too"
 
@@ -106,10 +106,14 @@ def judged(
 def _expect(findings: Findings, *, is_fleet: bool) -> None:
     """Fill in the level that parts of each host should reach. Low and impossible levels never fail a host."""
     hosts = len(findings.samples.hosts)
-    asked = range(0, hosts, hosts // _SOME if hosts > MOST_EXPECTED else 1)
+    asked: Sequence[int] = range(hosts)
+    if hosts > MOST_EXPECTED:
+        some = _expected(findings, range(0, hosts, hosts // _SOME), is_fleet=is_fleet)
+        lows = Counter((e.part, e.kind) for of in some for e in of if e.answer == "low")
+        asked = asked if 2 * max(lows.values(), default=0) > len(some) else ()
     expected = dict(zip(asked, _expected(findings, asked, is_fleet=is_fleet), strict=True))
     low_parts = {(e.part, e.kind) for of in expected.values() for e in of if e.answer in SUSPECTED}
-    for number, of in (expected if hosts <= MOST_EXPECTED else _low_in_most(findings.fleet, expected)).items():
+    for number, of in expected.items():
         findings.expected[number] = tuple(of)
         # A busy host that is as slow as low ones may be low, too.
         for stated in (e for e in of if e.needs == IDLE and (e.part, e.kind) in low_parts):
@@ -120,22 +124,6 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
         low = (e for e in of if e.answer in SUSPECTED and (e.part, e.kind) not in bad)
         if added := [*map(PartFinding.from_expectation, low)]:
             findings.parts[number] = [*worded, *added]
-
-
-def _low_in_most(fleet: Fleet, asked: Mapping[int, Sequence[Expectation]]) -> dict[int, list[Expectation]]:
-    """Return the low parts of all hosts, if most of the *asked* ones are low, by how they differ from these."""
-    result: dict[int, list[Expectation]] = {}
-    for judged in fleet.series:
-        name = judged.series.part.text, judged.series.kind
-        stated = {n: e for n, of in asked.items() for e in of if (e.part, e.kind, e.answer) == (*name, "low")}
-        if 2 * len(stated) > len(asked):
-            usual = sorted(stated, key=lambda n: stated[n].reaches)[len(stated) // 2]
-            sign = 1 if judged.series.kind == "latency" else -1
-            reaches = stated[usual].reaches * np.exp(sign * (judged.level - judged.level[usual]))
-            for host in np.flatnonzero(sign * (reaches - stated[usual].limit) > 0).tolist():
-                low = replace(stated[usual], reaches=float(reaches[host]))
-                result.setdefault(host, []).append(stated.get(host, low))
-    return result
 
 
 def _expected(findings: Findings, numbers: Sequence[int], *, is_fleet: bool) -> list[list[Expectation]]:
@@ -153,7 +141,7 @@ def _expected(findings: Findings, numbers: Sequence[int], *, is_fleet: bool) -> 
         HostParts(samples, findings.medians(samples.groups_of_host(number)), number, facts, of_host)
         for number, of_host in zip(numbers, settings, strict=True)
     ]
-    ratios = [[*settled(equal_parts.ratios(host))] for host in hosts]
+    ratios = [[*settled(questions.ratios(host))] for host in hosts]
     lows = Counter((e.part, e.kind) for of_host in ratios for e in of_host if e.answer == "low")
     used = [[e for e in of if not is_fleet or 2 * lows[e.part, e.kind] > len(hosts)] for of in ratios]
     stated = ([*settled(parts.from_sources()), *of] for parts, of in zip(hosts, used, strict=True))

@@ -250,7 +250,7 @@ class Timeline(Struct, frozen=True):
 
 
 class Steps(Struct, frozen=True):
-    """The *change* of rows of values at each column from the second one on: the mean since then less the one before.
+    """The *change* of rows of values at each column from the second one on: the mean since, less the one before.
 
     Its variance is the variance of a value divided by *weight* (0: the change is unknown).
     """
@@ -278,8 +278,9 @@ def by_week(loss: Floats, sessions: Sessions) -> tuple[Floats, Ints]:
     weeks, _, week = sessions.weeks
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
     cell, shape = sessions.host[measured] * len(weeks) + week[measured], (sessions.hosts, len(weeks))
-    sums = np.bincount(cell, loss[measured], math.prod(shape)).reshape(shape)
-    return sums, np.bincount(cell, minlength=math.prod(shape)).reshape(shape)
+    sums: Floats = np.bincount(cell, loss[measured], math.prod(shape)).astype(np.float64)
+    counts: Ints = np.bincount(cell, minlength=math.prod(shape))
+    return sums.reshape(shape), counts.reshape(shape)
 
 
 def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, float]:

@@ -282,14 +282,14 @@ def _since_change(beyond: Floats, sessions: Sessions) -> tuple[Floats, Floats, I
     _, noise, freedom = levels.session_noise(beyond, sessions)
     (sums, counts), (weeks, _, week) = levels.by_week(beyond, sessions), sessions.weeks
     since, hosts = np.zeros(sessions.hosts, dtype=np.int64), np.arange(sessions.hosts)
-    cells = [sums, counts]
+    cells: tuple[Floats, Ints] = sums, counts
     while len(weeks) > 1 and len(hosts):
         clearness = levels.Steps.of_cells(*cells).clearness(noise[hosts])
         is_change = chance_of_change(clearness.max(axis=1), freedom, len(weeks)) <= CHANGE_TAIL
         hosts, place = hosts[is_change], 1 + np.argmax(clearness[is_change], axis=1)
         since[hosts] = place
         is_since = np.arange(len(weeks)) >= place[:, None]
-        sums[hosts], counts[hosts] = cells = [column[hosts] * is_since for column in (sums, counts)]
+        sums[hosts], counts[hosts] = cells = sums[hosts] * is_since, counts[hosts] * is_since
     size = counts.sum(axis=1)
     begin = np.full(sessions.hosts, -1)
     later = np.flatnonzero((since > 0)[sessions.host] & (week >= since[sessions.host]) & np.isfinite(beyond))[::-1]

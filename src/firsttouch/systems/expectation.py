@@ -4,7 +4,7 @@
 The bandwidth of a bank follows from its modules or its processor, and the share of theory that reads reach on such
 processors. Caches are faster than the next level. A part is *as expected*, *low* or *impossible* (suspect, never a
 fail), or *unknown*. The judge compares equal parts of the host with each other
-(:mod:`firsttouch.judge.equal_parts`).
+(:mod:`firsttouch.judge.questions.ratios`).
 """
 
 from __future__ import annotations
