@@ -172,7 +172,7 @@ def table(rates: Array) -> SamplesTable:
         settings={},
         replaced={},
         replaced_of={},
-        value=rates[np.isfinite(rates)],
+        value=rates[np.isfinite(rates)].astype(np.float32),
         valid=np.ones(rows, dtype=np.bool_),
         judged=np.ones(rows, dtype=np.bool_),
         reason=np.zeros(rows, dtype=np.uint8),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.units import Better
@@ -30,7 +31,23 @@ def as_fraction(loss: float) -> float:
     return -math.expm1(-loss)
 
 
-def decimal_step(values: Floats) -> float:
+def seven_digits(values: NDArray[Any]) -> Floats:
+    """Return *values* of four bytes as decimal numbers of seven digits, or of six if they are the same."""
+    wide = values.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        place = np.where(wide == 0, 5, 5 - np.floor(np.log10(np.abs(wide)))).astype(np.int64)
+    six, seven = (_rounded(wide, places) for places in (place, place + 1))
+    return np.where(six.astype(np.float32) == values, six, seven)
+
+
+def _rounded(values: Floats, places: Ints) -> Floats:
+    """Return values with some decimal places each."""
+    # Powers of ten above 1 are exact, their reciprocals are not.
+    unit = 10.0 ** np.abs(places)
+    return np.where(places >= 0, np.rint(values * unit) / unit, np.rint(values / unit) * unit)
+
+
+def decimal_step(values: NDArray[Any]) -> float:
     """Return the step in which positive *values* are given, 0.0 if they are not rounded.
 
     Values are rounded if at least half of them are equal to others. The step is their last decimal place, or a
@@ -42,7 +59,7 @@ def decimal_step(values: Floats) -> float:
     first = math.floor(math.log10(distinct[-1]))
     for place in range(first, first - _MOST_DECIMALS, -1):
         scaled = distinct / 10.0**place
-        if np.abs(scaled - np.rint(scaled)).max() < 1e-6:
+        if (np.abs(scaled - np.rint(scaled)) < np.maximum(1e-6, 2e-7 * scaled)).all():
             multiple = np.gcd.reduce(np.diff(np.rint(scaled)).astype(np.int64)) if len(distinct) > 2 else 1
             return float(multiple) * 10.0**place
     return 0.0

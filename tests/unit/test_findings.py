@@ -99,6 +99,10 @@ FLEETS = {
 }
 
 
+#: Values have seven digits.
+DIGITS = 1e-6
+
+
 class Row(Struct):
     """The fields of a row of the findings."""
 
@@ -187,12 +191,12 @@ def test_the_table_has_what_the_records_say(fleet):
         if row.reference is None:
             assert (line["by"], line["expected"], line["minimum"], line["maximum"]) == ("none", None, None, None)
             continue
-        assert line["value"] == row.value
+        assert line["value"] == pytest.approx(row.value, rel=DIGITS)
         assert line["passes"] == len(row.values)
         assert line["expected"] == row.reference.value
         assert [line["minimum"], line["maximum"]] == [end and pytest.approx(end) for end in row.limits()]
-        assert line["change"] == pytest.approx(row.change(), abs=1e-12)
-        assert line["loss"] == pytest.approx(row.loss(), abs=1e-12)
+        assert line["change"] == pytest.approx(row.change(), abs=DIGITS)
+        assert line["loss"] == pytest.approx(row.loss(), abs=DIGITS)
         assert (line["by"] == "system") == bool(row.reference.line)
         assert 1 <= line["sessions"] <= line["passes"]
 
@@ -240,7 +244,8 @@ def test_sentences_state_the_values_of_the_rows(fleet):
         verdict = judgement.verdict(host)
         for finding in verdict.findings:
             row = rows[host, key_of(finding.case)]
-            assert finding.to_dict()["value"] == row.value
+            value = finding.to_dict()["value"]
+            assert value == (row.value and pytest.approx(row.value, rel=DIGITS))
             numbers = re.search(
                 r"^([\d.]+)(?: \S+)?, (?:([\d.]+) % (below|above) .+?) \(([\d.]+)\), (\d+) repetition", finding.why
             )
@@ -249,13 +254,13 @@ def test_sentences_state_the_values_of_the_rows(fleet):
             value, percent, side, expected, count = numbers.groups()
             assert is_shown(value, row.value)
             assert is_shown(percent, 100 * abs(row.change()))
-            assert (side == "below") == (row.change() < 0)
+            assert (side == "below") == (row.change() < 0) or abs(row.change()) < DIGITS
             assert is_shown(expected, row.reference.value)
             assert int(count) == len(row.values)
             stated += 1
     assert stated
     for host in document["systems"][0]["hosts"]:
-        assert host["loss"] == pytest.approx(largest_loss(judgement, rows, host["host"]), abs=1e-12)
+        assert host["loss"] == pytest.approx(largest_loss(judgement, rows, host["host"]), abs=DIGITS)
         assert host["verdict"] == judgement.verdict(host["host"]).verdict
 
 
@@ -274,7 +279,7 @@ def test_monitoring_has_the_values_and_the_losses(fleet):
         if s.name == "firsttouch_worst_loss_ratio"
     }
     for host in judgement.hosts:
-        assert summary[host] == pytest.approx(largest_loss(judgement, rows, host), abs=1e-12)
+        assert summary[host] == pytest.approx(largest_loss(judgement, rows, host), abs=DIGITS)
 
 
 def test_a_host_in_numbers_is_what_its_findings_say(fleet):

@@ -21,7 +21,18 @@ def test_decimal_step_of_rounded_values(seed, place, multiple, usual):
     step = multiple * 10.0**place
     values = (usual + np.resize([0, 1, 3], 60)) * step
     assert statistics.decimal_step(values) == pytest.approx(step)
+    assert statistics.decimal_step(values.astype(np.float32)) == pytest.approx(step)
     assert statistics.decimal_step(values * (1 + 0.001 * samples(seed, 60))) == 0
+
+
+@given(st.integers(1, 999_999), st.integers(-15, 15))
+def test_decimal_numbers_are_the_same_in_four_bytes(digits, place):
+    value = float(f"{digits}e{place}")
+    assert statistics.seven_digits(np.array([value, -value, 0.0], dtype=np.float32)).tolist() == [
+        value,
+        -value,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize("values", [[31.0], [31.0] * 9, [31.0, 32.0], [1 / 3, 1 / 7] * 8])

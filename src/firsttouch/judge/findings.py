@@ -27,7 +27,7 @@ from firsttouch.records.drift import Configuration, Drift, changed_settings, dri
 from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.sessions import DAY
-from firsttouch.statistics import as_fraction
+from firsttouch.statistics import as_fraction, seven_digits
 from firsttouch.systems.expectation import Expectation
 from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import day, quantity, text_range
@@ -115,7 +115,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     def _medians(self, repetitions: Ints, n: Ints) -> Floats:
         medians = np.full(len(n), np.nan)
-        medians[n > 0] = group_medians(self.samples.value[repetitions], n[n > 0])
+        medians[n > 0] = seven_digits(group_medians(self.samples.value[repetitions], n[n > 0]))
         return medians
 
     def medians(self, groups: NDArray[np.integer]) -> Floats:
@@ -180,18 +180,16 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """The number of groups of each host by word; the last column is the number of unjudged groups."""
-        unjudged = (self.by == NONE) & (self.words == PASS)
-        column = np.where(unjudged, np.uint8(len(ORDER)), self.words)
-        width = len(ORDER) + 1
-        cells = (self.samples.host * width + column)[~self._quiet]
-        counts = np.bincount(cells, minlength=len(self.samples.hosts) * width)
-        return counts.reshape(-1, width)
+        column = np.where((self.by == NONE) & (self.words == PASS), np.uint8(len(ORDER)), self.words)
+        counts = np.zeros((len(self.samples.hosts), len(ORDER) + 1), dtype=np.int64)
+        for groups, _ in self.samples.by_case():
+            counts[self.samples.host[groups], column[groups]] += ~self._quiet[groups]
+        return counts
 
     @cached_property
     def deciding_cases(self) -> NDArray[np.bool_]:
         """Which cases judge at least one host. Cases of events exist only on hosts with events."""
-        counts = np.bincount(self.samples.case[self.by != NONE], minlength=len(self.samples.cases))
-        return (counts > 0) & ~self.of_events
+        return (group_sums(self.by != NONE, self.samples.of_case[:-1]) > 0) & ~self.of_events
 
     @cached_property
     def of_events(self) -> Bools:
@@ -211,7 +209,7 @@ class Findings(Struct, frozen=True, dict=True):
         A host that has not measured a case for several sessions lacks it, too, unless this is true of most hosts.
         """
         samples, hosts = self.samples, len(self.samples.hosts)
-        measured_by = np.bincount(samples.case, minlength=len(samples.cases))
+        measured_by = np.diff(samples.of_case)
         proofs = np.array([bool(case.limit and case.limit.is_proof) for case in samples.cases], dtype=np.bool_)
         lacking = np.tile((self.deciding_cases | proofs) & (2 * measured_by > hosts), (hosts, 1))
         # Wrong answers have other cases than right ones, so a host with either has not missed the check.
@@ -268,10 +266,12 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def host_losses(self) -> Floats:
         """The largest loss of a metric or a part of each host that has repetitions (0: all pass)."""
-        losses = np.zeros(len(self.samples.hosts))
-        np.maximum.at(losses, self.samples.host, self.losses)
-        for host, findings in self.parts.items():
-            losses[host] = max(losses[host], *(as_fraction(f.loss) for f in findings))
+        losses: Floats = np.zeros(len(self.samples.hosts))
+        for groups, _ in self.samples.by_case():
+            host = self.samples.host[groups]
+            losses[host] = np.fmax(losses[host], self.losses[groups])
+        for number, findings in self.parts.items():
+            losses[number] = max(losses[number], *(as_fraction(f.loss) for f in findings))
         return losses
 
     @cached_property
@@ -396,7 +396,7 @@ class Findings(Struct, frozen=True, dict=True):
         """Yield the finding of each group."""
         samples = self.samples
         repetitions, place = self._repetitions(groups)
-        used, n = samples.value[repetitions].tolist(), np.bincount(place, minlength=len(groups))
+        used, n = samples.values(repetitions).tolist(), np.bincount(place, minlength=len(groups))
         of_groups = (column[groups] for column in (samples.case, self.by, self.words))
         columns = (groups, *of_groups, self._medians(repetitions, n), n.cumsum())
         whose = (f"the reference of {self.system.name}", "the fleet", "")  # SYSTEM, FLEET, NONE
@@ -440,7 +440,7 @@ def _common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) 
     """
     hosts = len(table.hosts)
     cases = table.case[groups]
-    having = np.bincount(table.case, minlength=len(table.cases))
+    having = np.diff(table.of_case)
     losing = np.bincount(cases, minlength=len(table.cases))
     common = (losing >= UPDATED_HOSTS) & (2 * losing > having)
     medians = np.zeros(len(table.cases))

@@ -206,7 +206,7 @@ class _Judging:
         groups = samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         ends = np.cumsum(counts) - 1
-        values, valid = samples.value[rows][ends], samples.valid[rows][ends]
+        values, valid = samples.values(rows)[ends], samples.valid[rows][ends]
         judged = samples.judged[rows][ends]
         system = self._system.reference(case.check, case.metric, case.parameters)
         fleet = self._usual(case, values[valid & judged]) if self._is_fleet else None
@@ -354,7 +354,7 @@ class _Judging:
         may_judge = samples.judged[rows][begins + counts - 1] & (words != INVALID)
         if reference is not None:
             by[may_judge & (words == PASS)] = SYSTEM
-        values, now = samples.value[rows], self._findings.counts_now[rows]
+        values, now = samples.values(rows), self._findings.counts_now[rows]
         # Older good sessions do not hide a fault that only the newest session shows.
         session, is_outside = samples.session(groups), out_of_limits(values, case.better, *limits)[0]
         newest = now & (session == np.repeat(session[begins + counts - 1], counts))

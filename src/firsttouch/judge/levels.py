@@ -103,7 +103,7 @@ class SeriesLosses(Struct, frozen=True):
     the resolution of rounded values.
     """
 
-    loss: Floats
+    loss: NDArray[Any]
     centres: Sequence[float]
     repetitions: Floats
     is_disturbed: Bools
@@ -139,7 +139,7 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> tuple[Seri
             spread = max(spread_within(rows, counts), LEAST_NOISE)
             loss = mean_near(rows, counts, spread)
         else:
-            loss = rows[0].astype(np.float64)
+            loss = rows[0]
         usual = math.sqrt(float(np.median((noise / counts**2)[is_measured]))) if is_measured.any() else 0.0
         newest = newest_of(repetitions / counts, is_measured, sessions, math.nan)
         is_disturbed = newest_of(disturbed, is_measured, sessions, 0)
@@ -171,14 +171,14 @@ def newest_of(values: NDArray[Any], measured: Bools, sessions: Sessions, otherwi
     return newest
 
 
-def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> Floats:
+def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> NDArray[Any]:
     """Return the mean of each column with outlying values moved inwards (:data:`HUBER`); NaN for an empty one."""
     mean = np.where(counts > 0, 0.0, np.nan)
     for at in _columns(rows):
         middle = middles(rows[:, at])
         near = np.clip(rows[:, at], middle - HUBER * spread, middle + HUBER * spread)
         mean[at] += np.nansum(near, axis=0, dtype=np.float64) / np.maximum(counts[at], 1)
-    return mean
+    return mean.astype(np.float32)
 
 
 def _columns(rows: NDArray[np.float32]) -> Iterator[slice]:

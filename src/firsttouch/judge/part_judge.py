@@ -241,8 +241,9 @@ def _prepare(
 ) -> Prepared:
     """Return the levels of a series without its trend and the *shift* by the updates that its hosts have."""
     trend = _trend(losses.loss - shift, sessions) if fleet else np.broadcast_to(0.0, len(losses.loss))
-    shared = (shift + trend).astype(np.float32)
-    if shared.any():
+    shared = np.broadcast_to(np.float32(0), len(losses.loss))
+    if shift.any() or trend.any():
+        shared = (shift + trend).astype(np.float32)
         losses = replace(losses, loss=losses.loss - shared)
     timeline = levels.timeline(losses.loss, sessions, losses.noise)
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= timeline.begin[sessions.host])

@@ -35,7 +35,7 @@ def medians(rows: NDArray[Any]) -> NDArray[Any]:
     return quantiles(rows, 0.5)
 
 
-def group_quantiles(values: Floats, counts: Ints, quantile: float) -> Floats:
+def group_quantiles(values: NDArray[Any], counts: Ints, quantile: float) -> Floats:
     """Return a quantile of each group; *counts* are the sizes of the groups."""
     result = np.empty(len(counts))
     for which, rows in by_size(values, counts):
@@ -43,7 +43,7 @@ def group_quantiles(values: Floats, counts: Ints, quantile: float) -> Floats:
     return result
 
 
-def by_size(values: Floats, counts: Ints) -> Iterator[tuple[Ints, Floats]]:
+def by_size(values: NDArray[Any], counts: Ints) -> Iterator[tuple[Ints, NDArray[Any]]]:
     """Yield the groups of each size (numbers) with a row of values for each; *counts* are the sizes of groups."""
     begins = np.cumsum(counts) - counts
     for size in np.flatnonzero(np.bincount(counts)).tolist():
@@ -54,7 +54,7 @@ def by_size(values: Floats, counts: Ints) -> Iterator[tuple[Ints, Floats]]:
             yield which, values.reshape(-1, size) if at_once else values[begins[which, None] + np.arange(size)]
 
 
-def group_medians(values: Floats, counts: Ints) -> Floats:
+def group_medians(values: NDArray[Any], counts: Ints) -> NDArray[Any]:
     """Return the median of each group; *counts* are the sizes of the groups."""
     return values.copy() if len(values) == len(counts) else group_quantiles(values, counts, 0.5)
 
@@ -75,7 +75,7 @@ def mean_of_hosts(values: NDArray[Any], counted: Bools, host: Ints, hosts: int) 
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def group_sums(values: NDArray[Any], begins: Ints) -> Ints:
+def group_sums(values: NDArray[Any], begins: NDArray[np.integer]) -> Ints:
     """Return the sum of each group that begins at one of *begins*; of flags, how many are set."""
     sums: Ints = np.add.reduceat(values, begins, dtype=np.int64) if len(begins) else np.zeros(0, dtype=np.int64)
     return sums

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 #: The largest number in a record. Its square is finite, and so are the values that are computed from it.
-LARGEST = 1e100
+LARGEST = 1e30
 #: The deepest nesting of parameters.
 _DEEPEST = 20
 #: The fields that name the measurement and its place.
