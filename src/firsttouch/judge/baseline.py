@@ -16,16 +16,7 @@ from msgspec.structs import replace
 from firsttouch.documents import Percentage
 from firsttouch.errors import BadInput
 from firsttouch.host.host_lists import fold
-from firsttouch.judge import questions
-from firsttouch.judge.constants import (
-    DOUBTFUL_LOSS,
-    FEWEST_HOSTS,
-    LEAST_NOISE,
-    PASS_SIGHT,
-    PRIOR_FREEDOM,
-    PRIOR_NOISE,
-    PRIOR_SPREAD,
-)
+from firsttouch.judge import constants, questions
 from firsttouch.judge.part_judge import Fleet, judge_parts
 from firsttouch.records.cases import Case, by_key, with_distinct_names
 from firsttouch.records.catalogue import checks
@@ -66,7 +57,7 @@ class Baseline(Struct, frozen=True):
         return sorted(weak, key=lambda reference: -reference.limit)
 
 
-def learnt(samples: SamplesTable, system: System, *, loss: float = DOUBTFUL_LOSS) -> Baseline:
+def learnt(samples: SamplesTable, system: System, *, loss: float = constants.DOUBTFUL_LOSS) -> Baseline:
     """Learn references from *samples*: the levels of good hosts, with a tolerance of *loss* (a fraction) or more.
 
     *system* excludes references that were learnt earlier. Cases with another reference are not learnt.
@@ -113,8 +104,8 @@ def _reached(
     hosts = np.flatnonzero(np.isfinite(of_fleet))
     if not len(hosts):
         return "its values are not above 0"
-    if len(hosts) < FEWEST_HOSTS:
-        return f"measured on {len(hosts)} host{'s' * (len(hosts) > 1)}, {FEWEST_HOSTS} are needed"
+    if len(hosts) < constants.FEWEST_HOSTS:
+        return f"measured on {len(hosts)} host{'s' * (len(hosts) > 1)}, {constants.FEWEST_HOSTS} are needed"
     level, part = of_fleet[hosts], fleet.series_of[int(fleet.cases[places[0]])]
     prior = math.hypot(part.prepared.losses.spread, part.deviation)
     groups = questions.two_groups(level, prior)
@@ -122,17 +113,17 @@ def _reached(
         better, worse = (fold([names[h] for h in hosts[side]]) for side in (~groups.worse, groups.worse))
         apart = f"{100 * as_fraction(groups.apart):.1f} % apart"
         return f"two groups of hosts, {apart}, name the right one with --hosts: {better} or {worse}"
-    spread = questions.spread_of(level, prior, PRIOR_FREEDOM)
+    spread = questions.spread_of(level, prior, constants.PRIOR_FREEDOM)
     good = int(np.count_nonzero(spread.good))
     wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
     limit = as_fraction(float(questions.limits(wide, freedom, wanted[0], as_logarithm(wanted[1]))[0][0]))
-    if limit > PASS_SIGHT:
+    if limit > constants.PASS_SIGHT:
         detected = f"only a loss of {100 * limit:.0f} % would be detected"
         return f"good hosts differ too much, or {good} hosts are too few: {detected}"
     noises = fleet.noise[places][np.isfinite(fleet.noise[places])]
     repetitions = np.nansum(fleet.repetitions[places][:, hosts[spread.good]]) / max(good, 1)
     sign = case.loss_sign
-    error = max(float(np.median(noises)), LEAST_NOISE) if len(noises) else PRIOR_NOISE
+    error = max(float(np.median(noises)), constants.LEAST_NOISE) if len(noises) else constants.PRIOR_NOISE
     source = f"fleet of {good} hosts, {repetitions:.1f} repetitions each, {datetime.date.today().isoformat()}"
     sides = None if case.better == "lower" else -limit, None if case.better == "higher" else limit
     stated = case.check, case.metric, case.parameters, math.exp(sign * spread.centre)
@@ -197,12 +188,12 @@ def learnt_processor(
         reasons = [f"{len(names)} processors, name the hosts of one with --hosts: {models}"] if names else []
         reasons += [f"{host}: {why}" for host, why in left_out.items()]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3]) or 'no record of a host'}")
-    spread = questions.spread_of(-np.log([*shares.values()]), PRIOR_SPREAD, PRIOR_FREEDOM)
+    spread = questions.spread_of(-np.log([*shares.values()]), constants.PRIOR_SPREAD, constants.PRIOR_FREEDOM)
     share, good, tolerance = math.exp(-spread.centre), int(spread.good.sum()), None
     for host, is_good in zip(shares, spread.good.tolist(), strict=True):
         if not is_good:
             left_out[host] = f"its reads reach {percent(shares[host])}, the reads of most hosts {percent(share)}"
-    if good >= FEWEST_HOSTS:
+    if good >= constants.FEWEST_HOSTS:
         wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
         tolerance = Percentage(as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0])))
     measured = f"{good} host{'s' * (good > 1)} of this site, {datetime.date.today().isoformat()}"

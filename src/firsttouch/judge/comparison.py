@@ -18,15 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.host.host_lists import natural
-from firsttouch.judge import event_limits, questions
-from firsttouch.judge.constants import (
-    FEWEST_HOSTS,
-    LEAST_LOSS,
-    LEAST_NOISE,
-    PRIOR_FREEDOM,
-    PRIOR_NOISE,
-    PRIOR_SPREAD,
-)
+from firsttouch.judge import constants, event_limits, questions
 from firsttouch.judge.levels import case_losses, session_noise
 from firsttouch.records.cases import Case, by_key
 from firsttouch.records.groups import Bools, Floats, Ints, of_hosts
@@ -217,10 +209,11 @@ def _noises(pairs: Sequence[tuple[Case, Sequence[_Side]]]) -> list[tuple[float, 
     of_all = np.minimum(_POOLED, all_steps / 2)
     freedom = of_all + steps / 2
     with np.errstate(invalid="ignore"):
-        variance = np.maximum((of_all * all_squares / all_steps + squares / 2) / freedom, LEAST_NOISE**2)
+        variance = np.maximum((of_all * all_squares / all_steps + squares / 2) / freedom, constants.LEAST_NOISE**2)
     is_repeated = all_steps > 0
     variance, freedom = (
-        np.where(is_repeated, *of) for of in ((variance, PRIOR_NOISE**2), (freedom, PRIOR_FREEDOM))
+        np.where(is_repeated, *of)
+        for of in ((variance, constants.PRIOR_NOISE**2), (freedom, constants.PRIOR_FREEDOM))
     )
     return [*zip(variance.tolist(), freedom.tolist(), strict=True)]
 
@@ -265,26 +258,26 @@ def _measured(
     # The variance of sessions is NaN if there is only one.
     variance = sum(np.fmax(noise[0] / side.repetitions[places], side.variance) for side in sides)
     # Sessions of good hosts differ, too.
-    usual = max(float(np.median(variance)), (PRIOR_SPREAD / 2) ** 2 if count > 1 else 0.0)
-    freedom = noise[1] if count < FEWEST_HOSTS else min(noise[1], _POOLED)
+    usual = max(float(np.median(variance)), (constants.PRIOR_SPREAD / 2) ** 2 if count > 1 else 0.0)
+    freedom = noise[1] if count < constants.FEWEST_HOSTS else min(noise[1], _POOLED)
     spread = questions.spread_of(losses, math.sqrt(usual), freedom)
     centre, good = spread.centre, max(int(np.count_nonzero(spread.good)), 1)
     error = spread.deviation / math.sqrt(good)
     width = student_quantile((1 - CONFIDENCE) / 2, spread.freedom) * error
     size, low, high = (math.expm1(sign * end) for end in (centre, centre - sign * width, centre + sign * width))
-    least = max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(good))
+    least = max(NEGLIGIBLE, constants.LEAST_LOSS / math.sqrt(good))
     (limit,), _, (floor,) = questions.limits(np.array([error]), np.array([spread.freedom]), 2 * tests, least)
     was_zero, is_zero = (side.is_zero for side in sides)
     unlike = [(names[i], -1.0) for i in np.flatnonzero(is_zero & np.isfinite(sides[0].level)).tolist()]
     unlike += [(names[i], 1.0) for i in np.flatnonzero(was_zero & np.isfinite(sides[1].level)).tolist()]
-    if count >= FEWEST_HOSTS:
+    if count >= constants.FEWEST_HOSTS:
         wide, freedoms = np.array([spread.of_another]), np.array([spread.freedom])
-        beyond = questions.limits(wide, freedoms, tests * count, LEAST_LOSS)[0]
+        beyond = questions.limits(wide, freedoms, tests * count, constants.LEAST_LOSS)[0]
         far = np.abs(losses - centre)
         order = [i for i in np.argsort(-far).tolist() if far[i] > beyond]
         unlike += [(names[places[i]], math.expm1(sign * losses[i])) for i in order]
     was, now = (float(np.exp(sign * np.median(levels[spread.good]))) for levels in (before, after))
-    word: Word = "unchanged" if abs(centre) + width <= LEAST_LOSS else "undecided"
+    word: Word = "unchanged" if abs(centre) + width <= constants.LEAST_LOSS else "undecided"
     if abs(centre) > limit:
         word = _word(case, is_worse=centre > 0)
     if not calm.any():

@@ -19,8 +19,8 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import natural
+from firsttouch.judge import constants
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.constants import FEWEST_HOSTS, PASS_SIGHT, STABLE_SESSIONS, UPDATED_HOSTS
 from firsttouch.judge.verdict import ORDER, Divided, Finding, HostSummary, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, Drift, changed_settings, drift
@@ -319,7 +319,7 @@ class Findings(Struct, frozen=True, dict=True):
             dict.fromkeys(f"{e.part}, {e.kind}" for e in of if e.answer == "low") for of in self.expected.values()
         ]
         (part, count), *_ = Counter(itertools.chain.from_iterable(low)).most_common(1) or [("", 0)]
-        if count >= FEWEST_HOSTS and 2 * count > len(self.samples.hosts):
+        if count >= constants.FEWEST_HOSTS and 2 * count > len(self.samples.hosts):
             hosts = f"{count} of {len(self.samples.hosts)} hosts"
             shared.append(f"{hosts} are low in {part}: a fault that they share, or a setting of their firmware")
         return [*self.updates, *shared, *(two.text for two in self.divided)]
@@ -346,7 +346,7 @@ class Findings(Struct, frozen=True, dict=True):
             for group in groups[self._lacking[self.samples.host[groups], self.samples.case[groups]]].tolist()
         }
         sessions = 0 if host not in self.number else self.samples.session_count(self.number[host])
-        replaced = self.samples.replaced.get(host) if sessions < STABLE_SESSIONS else None
+        replaced = self.samples.replaced.get(host) if sessions < constants.STABLE_SESSIONS else None
         parts = self.parts.get(self.number.get(host, -1), ())
         symptoms = Symptoms(
             *(findings, parts, settings, self.system.facts, missing, usual, modules, self.fleet.places),
@@ -364,7 +364,7 @@ class Findings(Struct, frozen=True, dict=True):
             (*self._changed_settings(host, parts), *causes(symptoms)) if slow else (),
             visible=self._visible(host),
             blind=self.blind.get(self.number.get(host, -1), {}),
-            sight=self.system.sight or PASS_SIGHT,
+            sight=self.system.sight or constants.PASS_SIGHT,
             summary=self.summary(host),
             replaced=f"{replaced.text}: older sessions do not count" if replaced else "",
             sessions=sessions,
@@ -442,7 +442,7 @@ def _common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) 
     cases = table.case[groups]
     having = np.diff(table.of_case)
     losing = np.bincount(cases, minlength=len(table.cases))
-    common = (losing >= UPDATED_HOSTS) & (2 * losing > having)
+    common = (losing >= constants.UPDATED_HOSTS) & (2 * losing > having)
     medians = np.zeros(len(table.cases))
     for case in np.flatnonzero(common):
         medians[case] = np.median(losses[cases == case])
@@ -451,7 +451,7 @@ def _common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) 
     total = np.bincount(numbers, minlength=len(table.hosts))
     similar = np.bincount(numbers[is_similar], minlength=len(table.hosts))
     chosen = np.flatnonzero((similar > 0) & (2 * similar >= total))
-    if len(chosen) < UPDATED_HOSTS or 2 * len(chosen) <= hosts:
+    if len(chosen) < constants.UPDATED_HOSTS or 2 * len(chosen) <= hosts:
         return None
     shared = is_similar & np.isin(numbers, chosen)
     names = [table.hosts[number] for number in chosen.tolist()]

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from firsttouch.documents import attributes
 from firsttouch.host.host_lists import named, natural
-from firsttouch.judge.constants import CHANGE_TAIL, LEAST_LOSS, UPDATED_HOSTS, UPDATED_SHARE
+from firsttouch.judge import constants
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.part_judge import Judged
 from firsttouch.records.drift import changed_settings
@@ -34,7 +34,7 @@ from firsttouch.units import day, iso, percent, text_range
 #: The fewest sessions on each side of a change.
 FEWEST_SESSIONS = 3
 #: Smaller changes are not listed, because no error is known that precisely.
-_LEAST = LEAST_LOSS / 5
+_LEAST = constants.LEAST_LOSS / 5
 
 
 class Change(Struct, frozen=True):
@@ -105,7 +105,7 @@ def changes(findings: Findings) -> list[Change]:
         waves = _waves(sessions.time[steps.first], steps.size, sessions.interval)
         # A host that changed far more than the others has a separate change.
         near = (w[np.abs(steps.size[w]) < 2 * np.abs(np.median(steps.size[w]))] for w in waves)
-        fewest = max(UPDATED_HOSTS, UPDATED_SHARE * of)
+        fewest = max(constants.UPDATED_HOSTS, constants.UPDATED_SHARE * of)
         groups = [wave for wave in near if len(np.unique(steps.host[wave])) >= fewest]
         alone = np.setdiff1d(np.flatnonzero(steps.is_sure), np.concatenate([np.zeros(0, dtype=np.int64), *groups]))
         for group in (*groups, *alone[:, None]):
@@ -126,12 +126,12 @@ def _shared(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
     """Yield the changes of many hosts that their losses do not show: updates, and the drift of all hosts."""
     trend, sessions = judged.prepared.trend, findings.fleet.sessions
     of = int(np.count_nonzero(np.isfinite(judged.level)))
-    for update in (u for u in judged.prepared.updates if len(u.hosts) >= UPDATED_HOSTS):
+    for update in (u for u in judged.prepared.updates if len(u.hosts) >= constants.UPDATED_HOSTS):
         times = update.after, update.before
         yield _change(findings, judged.series, update.hosts, of, update.change, *times)
     _, first, week = sessions.weeks
     since = int(np.abs(trend[first]).argmax())
-    if (size := -float(trend[first][since])) and abs(size) > LEAST_LOSS:
+    if (size := -float(trend[first][since])) and abs(size) > constants.LEAST_LOSS:
         last, now = since, len(first) - 1
         losses = judged.prepared.losses.loss + trend
         sides = (week <= last) & (week > last - FEWEST_SESSIONS), week > now - FEWEST_SESSIONS
@@ -149,7 +149,7 @@ def _waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
         places = np.flatnonzero(sign * changes > 0)
         places = places[np.argsort(times[places], kind="stable")]
         for wave in np.split(places, np.flatnonzero(np.diff(times[places]) > 1.6 * interval) + 1):
-            if len(wave) >= UPDATED_HOSTS:
+            if len(wave) >= constants.UPDATED_HOSTS:
                 yield wave
 
 
@@ -171,9 +171,9 @@ def _steps(judged: Judged, tests: int) -> _HostSteps:
     before, after, size = of.size[place - 1], of.size[place], of.level[place] - of.level[place - 1]
     strength = np.abs(size) / (timeline.noise[of.host[place]] * np.sqrt(1 / after + 1 / before))
     chance = chance_of_change(strength, timeline.freedom, after + before)
-    is_listed = (chance <= CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
+    is_listed = (chance <= constants.CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
     listed = np.flatnonzero(is_listed & (np.minimum(after, before) >= FEWEST_SESSIONS))
-    at, is_sure = place[listed], chance[listed] * tests <= CHANGE_TAIL
+    at, is_sure = place[listed], chance[listed] * tests <= constants.CHANGE_TAIL
     return _HostSteps(of.host[at], of.last[at - 1], of.first[at], size[listed], is_sure)
 
 

@@ -18,18 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from firsttouch.host.host_lists import natural
-from firsttouch.judge import event_limits, history, questions
-from firsttouch.judge.constants import (
-    FAIL_TAIL,
-    FEWEST_HOSTS,
-    IMPOSSIBLE,
-    LEAST_LOSS,
-    MOST_REPETITIONS,
-    MOST_WITHOUT_NOISE,
-    PASS_SIGHT,
-    PRIOR_FREEDOM,
-    PRIOR_NOISE,
-)
+from firsttouch.judge import constants, event_limits, history, questions
 from firsttouch.judge.findings import FAIL, FLEET, INVALID, NONE, PASS, SUSPECT, SYSTEM, UNDECIDED, Findings
 from firsttouch.judge.part_judge import OWN, SIBLINGS, Fleet, Judged, judge_parts
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
@@ -92,7 +81,7 @@ def judged(
     columns = words, by, np.zeros(rows, dtype=np.bool_), samples.valid.copy()
     references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
     findings = Findings(samples, system, of_parts, missing or {}, configurations, *columns, references)
-    judging = _Judging(findings, is_fleet=(is_fleet := fleet and len(samples.hosts) >= FEWEST_HOSTS))
+    judging = _Judging(findings, is_fleet=(is_fleet := fleet and len(samples.hosts) >= constants.FEWEST_HOSTS))
     judging.exact_values()
     judging.measured_values()
     # That facts agree does not make a host good of which nothing else was judged.
@@ -180,7 +169,7 @@ class _Judging:
         self._findings, self._samples, self._system = findings, findings.samples, findings.system
         self._fleet, self._is_fleet = findings.fleet, is_fleet
         self._tests = max(1, len(self._fleet.cases))
-        self._sight = as_logarithm(self._system.sight or PASS_SIGHT)
+        self._sight = as_logarithm(self._system.sight or constants.PASS_SIGHT)
 
     def exact_values(self) -> None:
         """Judge values that are counted or read, of which one is sufficient."""
@@ -232,10 +221,10 @@ class _Judging:
 
     def _usual(self, case: Case, values: Floats) -> Reference | None:
         """Return the value that more than half of the hosts have: good hosts do not differ in exact values."""
-        if len(values) < FEWEST_HOSTS or values.min() <= 0:
+        if len(values) < constants.FEWEST_HOSTS or values.min() <= 0:
             return None
         usual = float(np.median(values)) if case.unit != "1" else statistics.mode(np.sort(values).tolist())
-        limit = 0.0 if case.unit == "1" else LEAST_LOSS
+        limit = 0.0 if case.unit == "1" else constants.LEAST_LOSS
         near = int(np.count_nonzero(np.abs(values / usual - 1) <= limit))
         if 2 * near <= len(values):
             return None
@@ -309,7 +298,7 @@ class _Judging:
         words = self._findings.words[groups]
         # More repetitions help only if the limit is wide because of noise, not because hosts differ.
         helps = judged.prepared.timeline.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
-        helps |= (judged.sessions == 1) & (judged.repetitions < MOST_WITHOUT_NOISE)
+        helps |= (judged.sessions == 1) & (judged.repetitions < constants.MOST_WITHOUT_NOISE)
         finite, alone_limit = siblings.limit[np.isfinite(siblings.limit)], float(fleet.alone_limits[place])
         limit = float(np.median(finite)) if len(finite) else math.inf
         if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
@@ -325,7 +314,7 @@ class _Judging:
             shows = ~(fleet.case_levels[place, host] < 0.5 * loss)
             unseen = np.isfinite(judged.level) & ~(judged.sight <= self._sight)
             part = np.where((judged.question[host] == SIBLINGS) & shows, judged.words[host], PASS)
-        is_impossible = fleet.case_levels[place, host] < -math.log(IMPOSSIBLE)
+        is_impossible = fleet.case_levels[place, host] < -math.log(constants.IMPOSSIBLE)
         word = np.maximum(np.maximum(part, alone), np.where(is_impossible, SUSPECT, PASS))
         is_bad = (word > PASS) & (words != INVALID)
         words[is_bad] = word[is_bad]
@@ -372,16 +361,16 @@ class _Judging:
             logs = np.where(now, np.log(np.maximum(values, 1e-300)), 0.0)
             squares = np.add.reduceat(logs**2, begins) - np.add.reduceat(logs, begins) ** 2 / n
             # The noise of a repetition: from the reference or the prior, with the spread of the host.
-            freedom = PRIOR_FREEDOM + np.maximum(n - 1, 0)
-            prior = PRIOR_FREEDOM * (stated.error or PRIOR_NOISE) ** 2
+            freedom = constants.PRIOR_FREEDOM + np.maximum(n - 1, 0)
+            prior = constants.PRIOR_FREEDOM * (stated.error or constants.PRIOR_NOISE) ** 2
             error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
         over = beyond_limits(median, case.better, *limits)
         excess[host[may_judge]], errors[host[may_judge]] = over[may_judge], error[may_judge]
         # A reference states the noise of many hosts.
-        limit = student_quantile(FAIL_TAIL / self._tests, 1e6 if stated.error else freedom) * error
+        limit = student_quantile(constants.FAIL_TAIL / self._tests, 1e6 if stated.error else freedom) * error
         fails = bad & may_judge & (n > 1) & (outside == n)
         # Without a known noise, all repetitions decide.
-        fails &= True if stated.error is None else (over > limit) | (n > MOST_WITHOUT_NOISE + 1)
+        fails &= True if stated.error is None else (over > limit) | (n > constants.MOST_WITHOUT_NOISE + 1)
         word = np.where(fails, FAIL, np.where(bad & may_judge & (reference is not None), UNDECIDED, PASS))
         worse = word > words
         words[worse], by[worse] = word[worse], SYSTEM
@@ -409,7 +398,7 @@ class _Judging:
                 np.nansum(over, axis=0) / counts,
                 np.sqrt(np.nansum(errors**2, axis=0)) / counts,
             )
-            limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + counts) * error
+            limit = student_quantile(constants.FAIL_TAIL / self._tests, constants.PRIOR_FREEDOM + counts) * error
             is_low = (counts >= 3) & (mean > limit) & ((over > 0).sum(axis=0) >= 0.75 * counts)
         allowed = as_logarithm(self._tolerance(judged.series.cases))
         for host in np.flatnonzero(counts).tolist():
@@ -521,7 +510,7 @@ def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:
     return Reference(case.check, case.metric, case.parameters, value, -limit, limit, case.unit, source, 0, None)
 
 
-def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
+def undecided_cases(verdicts: Findings, host: str, most: int = constants.MOST_REPETITIONS) -> dict[str, int]:
     """Return the keys of the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
     They have fewer than *most* repetitions and belong to a part that is undecided or suspect, was measured only

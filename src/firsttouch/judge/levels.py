@@ -19,16 +19,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from firsttouch.judge.constants import (
-    BAD_SESSIONS,
-    CHANGE_TAIL,
-    HUBER,
-    LEAST_NOISE,
-    NORMAL_MEDIAN,
-    PRIOR_FREEDOM,
-    PRIOR_NOISE,
-    STABLE_SESSIONS,
-)
+from firsttouch.judge import constants
 from firsttouch.records.groups import Bools, Floats, Ints, by_size, group_medians, medians, middles, run_begins
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.sessions import Sessions
@@ -77,7 +68,7 @@ def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosse
     noise = np.nan
     if len(steps):
         # Rounded values repeat, so half of the differences may be 0.
-        noise = max(float(np.median(steps)) / NORMAL_MEDIAN, trimmed_deviation(steps)) / math.sqrt(2)
+        noise = max(float(np.median(steps)) / constants.NORMAL_MEDIAN, trimmed_deviation(steps)) / math.sqrt(2)
     if step := decimal_step(value[:_FEW_VALUES]):
         step /= float(np.median(value))
     return CaseLosses(sessions.place[number[firsts]], loss, counts, busy[firsts], noise, step)
@@ -130,13 +121,15 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> tuple[Seri
         row[at] = case.loss - centres[-1]
         counts[at] += 1
         repetitions[at] += case.count
-        variance = (PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))) ** 2
+        variance = (
+            constants.PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))
+        ) ** 2
         noise[at] += variance / case.count
         disturbed[at] |= case.is_disturbed
     spread, is_measured = 0.0, counts > 0
     with np.errstate(all="ignore"):
         if len(cases) > 1:
-            spread = max(spread_within(rows, counts), LEAST_NOISE)
+            spread = max(spread_within(rows, counts), constants.LEAST_NOISE)
             loss = mean_near(rows, counts, spread)
         else:
             loss = rows[0]
@@ -176,7 +169,7 @@ def mean_near(rows: NDArray[np.float32], counts: Floats, spread: float) -> NDArr
     mean = np.where(counts > 0, 0.0, np.nan)
     for at in _columns(rows):
         middle = middles(rows[:, at])
-        near = np.clip(rows[:, at], middle - HUBER * spread, middle + HUBER * spread)
+        near = np.clip(rows[:, at], middle - constants.HUBER * spread, middle + constants.HUBER * spread)
         mean[at] += np.nansum(near, axis=0, dtype=np.float64) / np.maximum(counts[at], 1)
     return mean.astype(np.float32)
 
@@ -290,14 +283,14 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     rows_of = by_size(loss[measured], counts)
     steps_of = [(which, np.abs(np.diff(rows, axis=1))) for which, rows in rows_of if rows.shape[1] > 1]
     if not steps_of:
-        return math.nan, np.full(hosts, np.nan), PRIOR_FREEDOM
+        return math.nan, np.full(hosts, np.nan), constants.PRIOR_FREEDOM
     steps = np.concatenate([steps.ravel() for _, steps in steps_of])
-    pooled = max(trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
+    pooled = max(trimmed_deviation(steps), constants.LEAST_NOISE) / math.sqrt(2)
     noise = np.full(hosts, pooled)
     for which, of_host in steps_of:
-        count, own = of_host.shape[1], medians(of_host) / NORMAL_MEDIAN / math.sqrt(2)
+        count, own = of_host.shape[1], medians(of_host) / constants.NORMAL_MEDIAN / math.sqrt(2)
         noise[which] = np.maximum(np.sqrt((8 * pooled**2 + count * own**2) / (8 + count)), pooled)
-    return pooled, noise, PRIOR_FREEDOM + len(steps) / 2
+    return pooled, noise, constants.PRIOR_FREEDOM + len(steps) / 2
 
 
 def timeline(loss: Floats, sessions: Sessions, unrepeated: float) -> Timeline:
@@ -317,16 +310,18 @@ def timeline(loss: Floats, sessions: Sessions, unrepeated: float) -> Timeline:
         middle, reach = medians(rows), 3 * noise[of_host[which]]
         near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None])
         # Among few sessions, a disturbed one makes the noise look large.
-        level[which] = middle if BAD_SESSIONS < rows.shape[1] < STABLE_SESSIONS else near.mean(axis=1)
+        level[which] = (
+            middle if constants.BAD_SESSIONS < rows.shape[1] < constants.STABLE_SESSIONS else near.mean(axis=1)
+        )
     # The stretch of a host without one is the last, which is empty.
     newest, previous, best = (np.full(hosts, -1) for _ in range(3))
     newest[of_host] = np.arange(len(starts))
     later = np.flatnonzero(np.diff(of_host, prepend=-1) == 0)
     previous[of_host[later]] = later - 1
     # Two sessions: the better one, as the other may be disturbed.
-    pairs = later[counts[later] == BAD_SESSIONS]
+    pairs = later[counts[later] == constants.BAD_SESSIONS]
     level[pairs] = np.minimum(values[starts[pairs]], values[starts[pairs] + 1])
-    earlier = np.setdiff1d(np.flatnonzero(counts >= STABLE_SESSIONS), newest)
+    earlier = np.setdiff1d(np.flatnonzero(counts >= constants.STABLE_SESSIONS), newest)
     earlier = earlier[np.argsort(-level[earlier], kind="stable")]
     best[of_host[earlier]] = earlier
     first, last = (np.append(measured[at], -1) for at in (starts, starts + counts - 1))
@@ -342,7 +337,7 @@ def timeline(loss: Floats, sessions: Sessions, unrepeated: float) -> Timeline:
         best_begin=first[best],
         best_end=last[best],
         best_size=size[best],
-        last=np.where(size[newest] > STABLE_SESSIONS, loss[last[newest]], np.nan),
+        last=np.where(size[newest] > constants.STABLE_SESSIONS, loss[last[newest]], np.nan),
         noise=noise,
         freedom=freedom,
     )
@@ -365,13 +360,13 @@ def _starts(values: Floats, host: Ints, noise: Floats, freedom: float) -> Bools:
     middle[several[0]], middle[several[1]] = middle[several[0] + 1], middle[several[1] - 1]
     # What to divide, by its size.
     parts = {size: [begins[sizes == size]] for size in np.flatnonzero(np.bincount(sizes)).tolist()}
-    while parts and (size := max(parts)) >= 2 * BAD_SESSIONS:
+    while parts and (size := max(parts)) >= 2 * constants.BAD_SESSIONS:
         begin = np.concatenate(parts.pop(size))
-        rows, places = middle[begin[:, None] + np.arange(size)], size - 2 * BAD_SESSIONS + 1
+        rows, places = middle[begin[:, None] + np.arange(size)], size - 2 * constants.BAD_SESSIONS + 1
         steps = Steps.of_cells(rows, np.ones((1, size), dtype=np.int64))
-        clearness = steps.clearness(noise[host[begin]])[:, BAD_SESSIONS - 1 :][:, :places]
-        first, clearest = np.argmax(clearness, axis=1) + BAD_SESSIONS, clearness.max(axis=1)
-        is_change = chance_of_change(clearest, freedom, places) <= CHANGE_TAIL
+        clearness = steps.clearness(noise[host[begin]])[:, constants.BAD_SESSIONS - 1 :][:, :places]
+        first, clearest = np.argmax(clearness, axis=1) + constants.BAD_SESSIONS, clearness.max(axis=1)
+        is_change = chance_of_change(clearest, freedom, places) <= constants.CHANGE_TAIL
         begin, first = begin[is_change], first[is_change]
         is_start[begin + first] = True
         for start, length in ((begin, first), (begin + first, size - first)):

@@ -15,23 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from firsttouch.judge import levels, questions, updates
-from firsttouch.judge.constants import (
-    BAD_SESSIONS,
-    CHANGE_TAIL,
-    DOUBTFUL_LOSS,
-    FEWEST_HOSTS,
-    INTERMITTENT_SESSIONS,
-    LEAST_LOSS,
-    MOST_BAD,
-    NORMAL_MEDIAN,
-    PRIOR_FREEDOM,
-    PRIOR_SPREAD,
-    STABLE_SESSIONS,
-    SUDDEN_LIMITS,
-    UPDATED_HOSTS,
-    UPDATED_SHARE,
-)
+from firsttouch.judge import constants, levels, questions, updates
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.levels import SeriesLosses, Timeline
 from firsttouch.judge.questions import Answer, TwoGroups
@@ -68,7 +52,10 @@ class Prepared(Struct, frozen=True):
     def prior(self) -> float:
         """The deviation that is expected between good hosts."""
         spread = self.losses.spread
-        return max(math.sqrt((PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else PRIOR_SPREAD, self.losses.noise)
+        return max(
+            math.sqrt((constants.PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else constants.PRIOR_SPREAD,
+            self.losses.noise,
+        )
 
 
 class Judged(Struct, frozen=True, dict=True):
@@ -181,7 +168,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             case_levels[place], variances[place], sizes, case_begins[place] = _since_change(beyond, sessions)
             counts[place, sessions.host[case.session]] = case.count
             # Of many metrics, a few are disturbed twice by chance.
-            is_brief[place] = (sizes == 1) | ((sizes <= BAD_SESSIONS) & ~(counts[place] > 1))
+            is_brief[place] = (sizes == 1) | ((sizes <= constants.BAD_SESSIONS) & ~(counts[place] > 1))
             noise[place] = case.noise
         centres[places] = losses[part].centres
     events: list[Event] = []
@@ -225,7 +212,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     for of_few in judged if fleet else ():
         _await_repetitions(result, of_few)
     _explain(judged)
-    if fleet and sessions.hosts >= FEWEST_HOSTS:
+    if fleet and sessions.hosts >= constants.FEWEST_HOSTS:
         _judge_alone(result)
     return result
 
@@ -265,11 +252,11 @@ def _trend(loss: Floats, sessions: Sessions) -> Floats:
     since = np.full((sessions.hosts, len(weeks)), np.nan, dtype=np.float32)
     since[sessions.host[is_measured], week[is_measured]] = loss[is_measured]
     since -= levels.newest_of(loss, is_measured, sessions, math.nan)[:, None]
-    measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(FEWEST_HOSTS, sessions.hosts / 2))
+    measured = np.flatnonzero(np.isfinite(since).sum(axis=0) >= max(constants.FEWEST_HOSTS, sessions.hosts / 2))
     middle = middles(since[:, measured])
-    deviations = middles(np.abs(since[:, measured] - middle)) / NORMAL_MEDIAN
+    deviations = middles(np.abs(since[:, measured] - middle)) / constants.NORMAL_MEDIAN
     largest = max(np.abs(np.diff(middle)).max(initial=0.0), deviations.max(initial=0.0))
-    if np.abs(middle).max(initial=0.0) <= max(3 * largest, LEAST_LOSS):
+    if np.abs(middle).max(initial=0.0) <= max(3 * largest, constants.LEAST_LOSS):
         return np.broadcast_to(0.0, len(loss))
     trend: Floats = np.interp(weeks, weeks[measured], middle)[week]
     return trend
@@ -286,7 +273,7 @@ def _since_change(beyond: Floats, sessions: Sessions) -> tuple[Floats, Floats, I
     cells: tuple[Floats, Ints] = sums, counts
     while len(weeks) > 1 and len(hosts):
         clearness = levels.Steps.of_cells(*cells).clearness(noise[hosts])
-        is_change = chance_of_change(clearness.max(axis=1), freedom, len(weeks)) <= CHANGE_TAIL
+        is_change = chance_of_change(clearness.max(axis=1), freedom, len(weeks)) <= constants.CHANGE_TAIL
         hosts, place = hosts[is_change], 1 + np.argmax(clearness[is_change], axis=1)
         since[hosts] = place
         is_since = np.arange(len(weeks)) >= place[:, None]
@@ -297,7 +284,7 @@ def _since_change(beyond: Floats, sessions: Sessions) -> tuple[Floats, Floats, I
     begin[sessions.host[later]] = later
     mean = np.divide(sums.sum(axis=1), size, out=np.full(len(size), np.nan), where=size > 0)
     variance = np.nan_to_num(noise) ** 2 / np.maximum(size, 1)
-    return mean, variance, np.where(since > 0, size, STABLE_SESSIONS).astype(np.int64), begin
+    return mean, variance, np.where(since > 0, size, constants.STABLE_SESSIONS).astype(np.int64), begin
 
 
 def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
@@ -342,9 +329,9 @@ def _judge(  # noqa: PLR0917
         timeline, sessions, losses.loss, prepared.updates, tests, losses.step, fleet=fleet
     )
     own.loss[replaced] = np.nan
-    siblings, divided, deviation = Answer.none(hosts), None, PRIOR_SPREAD
+    siblings, divided, deviation = Answer.none(hosts), None, constants.PRIOR_SPREAD
     if fleet:
-        prior = prepared.prior, PRIOR_FREEDOM + (1 if losses.spread else 0)
+        prior = prepared.prior, constants.PRIOR_FREEDOM + (1 if losses.spread else 0)
         siblings, spread, divided = questions.compared_with_siblings(
             *(timeline.level, timeline.variance, losses.is_disturbed, prior, tests, losses.step, generation)
         )
@@ -356,7 +343,7 @@ def _judge(  # noqa: PLR0917
             word = np.where(answer.loss > answer.unusual, SUSPECT, PASS)
             word = np.where(answer.loss > answer.limit, FAIL, word)
             if number == SIBLINGS:
-                word[(answer.loss > DOUBTFUL_LOSS) & (word == PASS)] = UNDECIDED
+                word[(answer.loss > constants.DOUBTFUL_LOSS) & (word == PASS)] = UNDECIDED
         more = word > words
         words[more], question[more] = word[more], number
     if divided is not None and divided.is_minority:
@@ -366,9 +353,11 @@ def _judge(  # noqa: PLR0917
     question[awaiting] = OWN
     words[awaiting] = np.where((np.isfinite(prepared.sudden) & (repetitions > 1))[awaiting], FAIL, SUSPECT)
     # Some hosts that changed together have an update, or share a fault.
-    updated = [host for update in prepared.updates if update.change > DOUBTFUL_LOSS for host in update.hosts]
+    updated = [
+        host for update in prepared.updates if update.change > constants.DOUBTFUL_LOSS for host in update.hosts
+    ]
     together = np.unique(np.array(updated, dtype=np.int64))
-    if len(together) <= MOST_BAD * np.count_nonzero(np.isfinite(timeline.level)):
+    if len(together) <= constants.MOST_BAD * np.count_nonzero(np.isfinite(timeline.level)):
         doubtful = together[words[together] == PASS]
         words[doubtful], question[doubtful] = UNDECIDED, OWN
     return Judged(
@@ -409,16 +398,20 @@ def _awaiting(
     The limit of those that were stable and are far beyond it follows.
     """
     change, deviation = _newest_changes(timeline, loss, sessions, newest)
-    limit = questions.limits(deviation, timeline.freedom, tests, LEAST_LOSS)[0]
+    limit = questions.limits(deviation, timeline.freedom, tests, constants.LEAST_LOSS)[0]
     measured = change[np.isfinite(change)]
-    common = np.full_like(change, max(0.0, float(np.median(measured))) if len(measured) >= FEWEST_HOSTS else 0.0)
+    common = np.full_like(
+        change, max(0.0, float(np.median(measured))) if len(measured) >= constants.FEWEST_HOSTS else 0.0
+    )
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
-        is_rare = np.count_nonzero(is_bad) <= max(1, UPDATED_SHARE / 2 * len(measured))
+        is_rare = np.count_nonzero(is_bad) <= max(1, constants.UPDATED_SHARE / 2 * len(measured))
         is_bad &= change - common > limit
-        sudden_limit = np.maximum(SUDDEN_LIMITS * limit, DOUBTFUL_LOSS)
-        is_sudden = is_bad & (timeline.size > STABLE_SESSIONS) & is_rare & (change - common > sudden_limit)
+        sudden_limit = np.maximum(constants.SUDDEN_LIMITS * limit, constants.DOUBTFUL_LOSS)
+        is_sudden = (
+            is_bad & (timeline.size > constants.STABLE_SESSIONS) & is_rare & (change - common > sudden_limit)
+        )
     return is_bad, np.where(is_sudden, sudden_limit, np.nan)
 
 
@@ -429,16 +422,16 @@ def _intermittent(
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
     host = sessions.host[measured]
     counts = np.bincount(host, minlength=sessions.hosts)
-    if counts.max(initial=0) <= STABLE_SESSIONS:
+    if counts.max(initial=0) <= constants.STABLE_SESSIONS:
         return {}
-    # The middle of the sessions that are good if up to MOST_BAD of them are bad.
-    usual = of_hosts(loss[measured], host, sessions.hosts, quantile=(1 - MOST_BAD) / 2)
-    clear = float(np.maximum(4 * np.median(noise), LEAST_LOSS))
+    # The middle of the sessions that are good if up to constants.MOST_BAD of them are bad.
+    usual = of_hosts(loss[measured], host, sessions.hosts, quantile=(1 - constants.MOST_BAD) / 2)
+    clear = float(np.maximum(4 * np.median(noise), constants.LEAST_LOSS))
     losses = loss[measured] - usual[host]
     bad = np.bincount(host[losses > clear], minlength=sessions.hosts)
     result: dict[int, tuple[float, float, str]] = {}
     # A property that most hosts have is not a fault of one.
-    often = INTERMITTENT_SESSIONS * (1 + float(np.median(bad[counts > 0])))
+    often = constants.INTERMITTENT_SESSIONS * (1 + float(np.median(bad[counts > 0])))
     for number in np.flatnonzero((bad >= often) & (words < SUSPECT)).tolist():
         of_host = losses[host == number]
         is_bad = of_host > clear
@@ -473,7 +466,7 @@ def _explain(judged: Sequence[Judged]) -> None:
             continue
         for host in np.flatnonzero((cause.words >= SUSPECT) & (effect.words > PASS)).tolist():
             loss, _ = effect.answer(host)
-            if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
+            if not loss > 1.3 * max(cause.answer(host)[0], cause.answers[0].loss[host]) + constants.LEAST_LOSS:
                 effect.words[host], effect.explained[host] = PASS, f"explained by {cause.series.part.text}"
     # All parts of a name: named if most of them, or no single one, are as bad, and else the single ones.
     for j in judged:
@@ -505,28 +498,32 @@ def _judge_alone(fleet: Fleet) -> None:
         shared = of_all[judged.series]
         level = case_levels[place] - (shared if cases > 2 else np.where(judged.words >= SUSPECT, shared, 0.0))
         measured = np.flatnonzero(np.isfinite(level))
-        if len(measured) < FEWEST_HOSTS:
+        if len(measured) < constants.FEWEST_HOSTS:
             continue
         prior = math.hypot(judged.prepared.losses.spread, judged.deviation if cases == 2 else 0.0)
-        weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
-        prior, step = max(prior, 0.25 * PRIOR_SPREAD), judged.prepared.losses.step
+        weight = min(20.0, max(constants.PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
+        prior, step = max(prior, 0.25 * constants.PRIOR_SPREAD), judged.prepared.losses.step
         spread = questions.spread_of(level[measured], prior, weight, step)
         # A metric is bad by itself, too, and hosts of an update are compared with each other.
         losses = np.minimum(level - spread.centre, case_levels[place])
         # A case that changed lately is known from fewer sessions.
         variance = fleet.case_variances[place]
         added = np.maximum(np.nan_to_num(variance) - np.nanmedian(variance[measured]), 0.0)
-        for update in (u for u in judged.prepared.updates if len(u.hosts) >= UPDATED_HOSTS):
+        for update in (u for u in judged.prepared.updates if len(u.hosts) >= constants.UPDATED_HOSTS):
             losses[update.hosts] -= max(float(np.median(losses[update.hosts])), 0.0)
             added[update.hosts] += update.deviation**2
         wide, freedom = np.sqrt(spread.of_another**2 + added), np.full(len(level), spread.freedom)
-        fail, unusual, _ = questions.limits(wide, freedom, 2.0 * len(numbers), max(LEAST_LOSS, 1.5 * step))
+        fail, unusual, _ = questions.limits(
+            wide, freedom, 2.0 * len(numbers), max(constants.LEAST_LOSS, 1.5 * step)
+        )
         fleet.alone_limits[place] = float(np.median(fail[measured]))
         with np.errstate(invalid="ignore"):
             # Several hosts that changed are an update that only this metric shows.
             begins, is_unusual = fleet.case_begins[place], losses > unusual
             is_changed = is_unusual & (begins > judged.begin)
-            is_changed &= np.count_nonzero(is_changed) >= max(UPDATED_HOSTS, UPDATED_SHARE * len(measured))
+            is_changed &= np.count_nonzero(is_changed) >= max(
+                constants.UPDATED_HOSTS, constants.UPDATED_SHARE * len(measured)
+            )
             hosts = np.flatnonzero(is_unusual)
             is_bad = fleet.are_bad(place, hosts, unusual[hosts] / 2, begins[hosts]) & ~is_changed[hosts]
             words = np.where((losses > fail) & ~fleet.is_brief[place], FAIL, SUSPECT)[hosts]
@@ -537,7 +534,7 @@ def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
     """Let no host of a few sessions fail by a single repetition of a metric, or of all metrics."""
     awaiting, timeline = judged.prepared.awaiting, judged.prepared.timeline
     all_places = np.searchsorted(fleet.cases, judged.series.cases)
-    fails = (judged.words == FAIL) & (judged.sessions < STABLE_SESSIONS)
+    fails = (judged.words == FAIL) & (judged.sessions < constants.STABLE_SESSIONS)
     fails &= (judged.question == SIBLINGS) | awaiting
     for host in np.flatnonzero(fails).tolist():
         places = all_places[np.isfinite(fleet.case_levels[all_places, host])]

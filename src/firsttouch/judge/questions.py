@@ -14,24 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from msgspec import Struct
 
-from firsttouch.judge.constants import (
-    BAD_SESSIONS,
-    DETECTED,
-    FAIL_TAIL,
-    FEWEST_HOSTS,
-    GROUPS_APART,
-    LEAST_LOSS,
-    LEAST_OWN_LOSS,
-    MOST_BAD,
-    NORMAL_MEDIAN,
-    OUTLIER,
-    PRIOR_FREEDOM,
-    PRIOR_NOISE,
-    PRIOR_SPREAD,
-    SUSPECT_TAIL,
-    UPDATED_HOSTS,
-    UPDATED_SHARE,
-)
+from firsttouch.judge import constants
 from firsttouch.judge.levels import Timeline
 from firsttouch.judge.updates import Update, may_be_update
 from firsttouch.records.cases import by_key
@@ -67,12 +50,12 @@ def spread_of(levels: Floats, prior: float, freedom: float, step: float = 0.0) -
     equal may differ by a step.
     """
     count = len(levels)
-    if count < FEWEST_HOSTS:
+    if count < constants.FEWEST_HOSTS:
         variance = (freedom * prior**2 + count * float(levels.var())) / (freedom + count - 1)
         good = np.ones(count, dtype=np.bool_)
         return Spread(float(levels.mean()), math.sqrt(variance), freedom + count - 1, good)
     ordered = np.sort(levels)
-    half = count - int(MOST_BAD * count + 1e-9)
+    half = count - int(constants.MOST_BAD * count + 1e-9)
     widths = ordered[half - 1 :] - ordered[: count - half + 1]
     begin = int(np.argmin(widths))
     centre = float(np.median(ordered[begin : begin + half]))
@@ -81,7 +64,7 @@ def spread_of(levels: Floats, prior: float, freedom: float, step: float = 0.0) -
     inside = max(half - 1, 1) / 2
     moderated = math.sqrt((freedom * prior**2 + inside * deviation**2) / (freedom + inside))
     for _ in range(6):
-        reach = OUTLIER * (1 + 2 / (inside + freedom)) * moderated
+        reach = constants.OUTLIER * (1 + 2 / (inside + freedom)) * moderated
         good = np.abs(ordered - centre) <= reach
         size = int(np.count_nonzero(good))
         if size < half:
@@ -93,7 +76,7 @@ def spread_of(levels: Floats, prior: float, freedom: float, step: float = 0.0) -
         if previous == (centre, moderated):
             break
     inside = max(inside - 0.5 * (count - size), 1.0)  # because the excluded hosts were chosen by their level
-    reach = OUTLIER * (1 + 2 / (inside + freedom)) * moderated
+    reach = constants.OUTLIER * (1 + 2 / (inside + freedom)) * moderated
     return Spread(centre, moderated, inside + freedom, np.abs(levels - centre) <= reach)
 
 
@@ -125,9 +108,9 @@ def limits(
     """
     fail, unusual = (
         np.maximum(student_quantile(tail / tests, np.asarray(freedom)) * deviation, least)
-        for tail in (FAIL_TAIL, SUSPECT_TAIL)
+        for tail in (constants.FAIL_TAIL, constants.SUSPECT_TAIL)
     )
-    return fail, unusual, fail + DETECTED * deviation
+    return fail, unusual, fail + constants.DETECTED * deviation
 
 
 class TwoGroups(Struct, frozen=True):
@@ -139,7 +122,7 @@ class TwoGroups(Struct, frozen=True):
     @property
     def is_minority(self) -> bool:
         """Whether the worse group is small enough to be bad hosts instead of another generation."""
-        return float(np.mean(self.worse)) <= MOST_BAD
+        return float(np.mean(self.worse)) <= constants.MOST_BAD
 
 
 def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
@@ -150,22 +133,24 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     count = len(levels)
     ordered = np.sort(levels)
     fewest = 2 if count < 20 else math.ceil(count / 10)
-    if count < FEWEST_HOSTS or count < 2 * fewest:
+    if count < constants.FEWEST_HOSTS or count < 2 * fewest:
         return None
     gaps = np.diff(ordered)[fewest - 1 : count - fewest]
     place = fewest + int(np.argmax(gaps))
     low, high = ordered[:place], ordered[place:]
     # Medians, so that an outlier does not hide a group.
     distances = np.concatenate([np.abs(side - np.median(side)) for side in (low, high)])
-    variance = (float(np.median(distances)) / NORMAL_MEDIAN) ** 2
-    within = math.sqrt((PRIOR_FREEDOM * deviation**2 + (count - 2) * variance) / (PRIOR_FREEDOM + count - 2))
+    variance = (float(np.median(distances)) / constants.NORMAL_MEDIAN) ** 2
+    within = math.sqrt(
+        (constants.PRIOR_FREEDOM * deviation**2 + (count - 2) * variance) / (constants.PRIOR_FREEDOM + count - 2)
+    )
     apart = float(np.median(high) - np.median(low))
     # The hosts of a small group must be near each other: an outlier and its neighbour are not a group.
     few = min(low, high, key=len)
-    if len(few) < FEWEST_HOSTS and few[-1] - few[0] > gaps.max():
+    if len(few) < constants.FEWEST_HOSTS and few[-1] - few[0] > gaps.max():
         return None
-    far = GROUPS_APART * (1 + 4 / count) * within
-    if apart < max(far, LEAST_LOSS) or float(gaps.max()) < 0.5 * GROUPS_APART * within:
+    far = constants.GROUPS_APART * (1 + 4 / count) * within
+    if apart < max(far, constants.LEAST_LOSS) or float(gaps.max()) < 0.5 * constants.GROUPS_APART * within:
         return None
     return TwoGroups(levels >= ordered[place], apart)
 
@@ -182,7 +167,7 @@ def compared_with_itself(  # noqa: PLR0917
 ) -> Answer:
     """Return how much more each host lost since its best stable period than hosts in the same time."""
     answer = Answer.none(len(timeline.size))
-    places = np.flatnonzero(np.isfinite(timeline.best) & (timeline.size >= BAD_SESSIONS))
+    places = np.flatnonzero(np.isfinite(timeline.best) & (timeline.size >= constants.BAD_SESSIONS))
     if not len(places):
         return answer
     common, wide = np.zeros(len(timeline.size)), np.zeros(len(timeline.size))
@@ -196,8 +181,8 @@ def compared_with_itself(  # noqa: PLR0917
     deviation = np.hypot(deviation, wide[places])
     # The change may be at any session, and the clearest one was chosen.
     tests *= float(np.max(timeline.size[places] + timeline.best_size[places]))
-    fail, unusual, sight = limits(deviation, timeline.freedom, tests, max(LEAST_LOSS, step))
-    fail, sight = (np.maximum(bounds, LEAST_OWN_LOSS) for bounds in (fail, sight))
+    fail, unusual, sight = limits(deviation, timeline.freedom, tests, max(constants.LEAST_LOSS, step))
+    fail, sight = (np.maximum(bounds, constants.LEAST_OWN_LOSS) for bounds in (fail, sight))
     lossy = places[own - common[places] > unusual] if fleet else places[:0]
     # When the best period of a host began and ended, and its newest one began, in half intervals: hosts that were
     # measured at about the same times have the same window.
@@ -207,12 +192,12 @@ def compared_with_itself(  # noqa: PLR0917
         hosts = lossy[numbers.ravel() == number]
         changes = _changes_since(window, sessions, loss)
         own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
-        if len(ordered) >= FEWEST_HOSTS:
+        if len(ordered) >= constants.FEWEST_HOSTS:
             common[hosts] = np.fmax(common[hosts], np.median(ordered))
         # Hosts that lost about as much at the time are an update, whether it was at once or not.
         count = len(ordered) - np.searchsorted(ordered, own_changes / 2)
         shared = np.append(ordered, np.nan)[len(ordered) - np.maximum((count + 1) // 2, 1)]
-        is_shared = count > max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(ordered))
+        is_shared = count > max(constants.UPDATED_HOSTS, 2 * constants.UPDATED_SHARE * len(ordered))
         is_shared &= may_be_update(shared, count, len(ordered))
         common[hosts] = np.where(is_shared, np.fmax(common[hosts], shared), common[hosts])
     answer.loss[places], answer.limit[places] = own - common[places], fail
@@ -243,7 +228,7 @@ def generations(divided: Sequence[TwoGroups]) -> Bools | None:
     is_flipped = (worse == worse[0]).mean(axis=1) < 0.5
     sides = np.where(is_flipped[:, None], ~worse, worse)
     usual = np.median(sides, axis=0) >= 0.5
-    agrees = (sides == usual).mean(axis=1) >= 1 - MOST_BAD / 2
+    agrees = (sides == usual).mean(axis=1) >= 1 - constants.MOST_BAD / 2
     if np.count_nonzero(agrees) < 2:
         return None
     weights = np.where(worse, 1.0, 1.5)[agrees]
@@ -269,7 +254,7 @@ def compared_with_siblings(  # noqa: PLR0917
     """
     answer = Answer.none(len(levels))
     measured = np.flatnonzero(np.isfinite(levels) & ~is_disturbed)
-    if len(measured) < FEWEST_HOSTS:
+    if len(measured) < constants.FEWEST_HOSTS:
         return answer, None, None
     values = levels[measured]
     divided = two_groups(values, prior[0])
@@ -277,20 +262,20 @@ def compared_with_siblings(  # noqa: PLR0917
     if generation is not None and 0 < np.count_nonzero(generation[measured]) < len(measured):
         of_one = generation[measured]
         apart = float(np.median(values[of_one]) - np.median(values[~of_one]))
-        if abs(apart) >= LEAST_LOSS:
+        if abs(apart) >= constants.LEAST_LOSS:
             groups, divided = [of_one, ~of_one], TwoGroups(of_one == (apart > 0), abs(apart))
     elif divided is not None and not divided.is_minority:
         groups = [divided.worse, ~divided.worse]
     first: Spread | None = None
     for group in groups:
-        if np.count_nonzero(group) < FEWEST_HOSTS:
+        if np.count_nonzero(group) < constants.FEWEST_HOSTS:
             continue
         members = measured[group]
         spread = spread_of(levels[members], *prior, step)
         usual = float(np.median(variances[members]))
         # A host that is less well known than the others may differ by more.
         deviation = np.sqrt(spread.of_another**2 + np.maximum(variances[members] - usual, 0))
-        least, freedom = max(LEAST_LOSS, 1.5 * step), np.full(len(members), spread.freedom)
+        least, freedom = max(constants.LEAST_LOSS, 1.5 * step), np.full(len(members), spread.freedom)
         fail, unusual, sight = limits(deviation, freedom, tests, least)
         answer.loss[members] = levels[members] - spread.centre
         answer.limit[members], answer.unusual[members], answer.sight[members] = fail, unusual, sight
@@ -357,10 +342,10 @@ def _compared(parts: Mapping[str, Sequence[Measured]], name: str) -> Iterator[St
             continue
         means = (np.mean([math.log(m.value) for m in of_part[w]]) for of_part in ways.values() for w in shared)
         logs = np.fromiter(means, float).reshape(len(ways), len(shared))
-        deviation = np.hypot([PRIOR_SPREAD], PRIOR_NOISE / math.sqrt(len(shared)))
+        deviation = np.hypot([constants.PRIOR_SPREAD], constants.PRIOR_NOISE / math.sqrt(len(shared)))
         deviation *= math.sqrt(1 + 1 / (len(ways) - 1))
-        freedom = np.array([PRIOR_FREEDOM + len(ways) - 2])
-        limit = float(limits(deviation, freedom, len(ways), LEAST_LOSS)[1][0])
+        freedom = np.array([constants.PRIOR_FREEDOM + len(ways) - 2])
+        limit = float(limits(deviation, freedom, len(ways), constants.LEAST_LOSS)[1][0])
         usual = np.median if not name.startswith("slowest") else np.max if kind == "latency" else np.min
         for number, (part, of_part) in enumerate(ways.items()):
             others = usual(np.delete(logs, number, axis=0), axis=0)

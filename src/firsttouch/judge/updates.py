@@ -16,22 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.judge import levels
-from firsttouch.judge.constants import (
-    CLEAR_STEP,
-    EQUAL_STEPS,
-    FEWEST_HOSTS,
-    LEAST_LOSS,
-    LEAST_NOISE,
-    MOST_BAD,
-    NORMAL_MEDIAN,
-    OWN_CHANGE,
-    OWN_SHARE,
-    PASS_SIGHT,
-    STABLE_SESSIONS,
-    UPDATED_HOSTS,
-    UPDATED_SHARE,
-)
+from firsttouch.judge import constants, levels
 from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
 from firsttouch.records.parts import Series
 from firsttouch.records.sessions import Sessions
@@ -40,7 +25,7 @@ from firsttouch.statistics import FloatOrFloats, as_logarithm
 #: The most updates in one table, and the rounds in which the hosts and the sizes of one are estimated.
 _MOST_UPDATES, _ROUNDS = 8, 3
 #: The sessions on each side of an update that show its size.
-_NEAR = 2 * STABLE_SESSIONS
+_NEAR = 2 * constants.STABLE_SESSIONS
 
 
 class Update(Struct, frozen=True):
@@ -58,7 +43,7 @@ class Update(Struct, frozen=True):
 
 def may_be_update(change: FloatOrFloats, hosts: Ints | int, of: int) -> Bools | bool:
     """Return whether an update may cost some *hosts* *of* a number this *change*: a fifth only if most lose it."""
-    return (change <= as_logarithm(PASS_SIGHT)) | (hosts > MOST_BAD * of)
+    return (change <= as_logarithm(constants.PASS_SIGHT)) | (hosts > constants.MOST_BAD * of)
 
 
 class Event(Struct, frozen=True):
@@ -189,12 +174,12 @@ class _Search(Struct, frozen=True):
                 before, after = (mean_of_hosts(row, side, host, hosts) for side in sides)
                 counts = [np.bincount(host[side & np.isfinite(row)], minlength=hosts) for side in sides]
                 both = np.flatnonzero(np.minimum(*counts))
-                if len(both) < UPDATED_HOSTS:
+                if len(both) < constants.UPDATED_HOSTS:
                     continue
                 differences = (after - before)[both]
                 sizes[place] = np.median(differences)
                 variance = self.noises[series] ** 2 * float(np.mean(1 / counts[0][both] + 1 / counts[1][both]))
-                deviation = float(np.median(np.abs(differences - sizes[place]))) / NORMAL_MEDIAN
+                deviation = float(np.median(np.abs(differences - sizes[place]))) / constants.NORMAL_MEDIAN
                 # A median has the error of a mean times the root of pi / 2.
                 errors[place] = math.sqrt(math.pi / 2 * max(variance, deviation**2) / len(both))
                 deviations[place] = math.sqrt(max(deviation**2 - variance, 0.0))
@@ -218,19 +203,19 @@ def _shared(loss: Floats, sessions: Sessions) -> Iterator[tuple[float, float, fl
     clearness = steps.clearness(np.full(len(hosts), noise))
     at = np.argmax(clearness, axis=1)
     size = steps.change[hosts, at]
-    is_clear = (clearness[hosts, at] > CLEAR_STEP) & (np.abs(size) > LEAST_LOSS)
+    is_clear = (clearness[hosts, at] > constants.CLEAR_STEP) & (np.abs(size) > constants.LEAST_LOSS)
     at = np.where(is_clear, at, counts.shape[1] - 1)
     before = sums.cumsum(axis=1)[hosts, at] / np.maximum(counts.cumsum(axis=1)[hosts, at], 1)
     usual, count = float(np.median(before[measured])), int(np.count_nonzero(measured))
     for sign in (1.0, -1.0):
         stepped = np.flatnonzero(is_clear & (sign * size > 0))
-        if len(stepped) < UPDATED_HOSTS:
+        if len(stepped) < constants.UPDATED_HOSTS:
             continue
         middle = float(np.median(size[stepped]))
-        typical = float(np.median(np.abs(size[stepped] - middle))) / NORMAL_MEDIAN
-        is_equal = typical <= max(noise * 0.8, EQUAL_STEPS * abs(middle))
+        typical = float(np.median(np.abs(size[stepped] - middle))) / constants.NORMAL_MEDIAN
+        is_equal = typical <= max(noise * 0.8, constants.EQUAL_STEPS * abs(middle))
         is_new = abs(float(np.median(before[stepped])) - usual) < abs(middle) / 2
-        is_wide = len(stepped) >= UPDATED_SHARE * (1 if is_equal else 2) * count
+        is_wide = len(stepped) >= constants.UPDATED_SHARE * (1 if is_equal else 2) * count
         if is_new and is_wide and may_be_update(middle, len(stepped), count):
             yield middle, len(stepped) / count, len(stepped) * abs(middle) / noise
 
@@ -240,9 +225,13 @@ def _noise(loss: Floats, sessions: Sessions) -> float:
     measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
     is_next = np.diff(sessions.host[measured]) == 0
     steps, weeks = np.diff(loss[measured])[is_next], sessions.weeks[2][measured][1:][is_next]
-    for at in (weeks == number for number in np.flatnonzero(np.bincount(weeks) >= FEWEST_HOSTS)):
+    for at in (weeks == number for number in np.flatnonzero(np.bincount(weeks) >= constants.FEWEST_HOSTS)):
         steps[at] -= np.median(steps[at])
-    return max(levels.trimmed_deviation(np.abs(steps)) / math.sqrt(2), LEAST_NOISE) if len(steps) else math.inf
+    return (
+        max(levels.trimmed_deviation(np.abs(steps)) / math.sqrt(2), constants.LEAST_NOISE)
+        if len(steps)
+        else math.inf
+    )
 
 
 def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
@@ -260,12 +249,12 @@ def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
         change, is_known = steps.change, steps.weight > 0
         variance = noise**2 / np.where(is_known, steps.weight, 1.0)
         # The logarithms of the likelihood ratios of a separate change, and of the update, to no change.
-        none, wide = _log_density(change, variance), variance + OWN_CHANGE**2
-        its_own = _log_density(change, wide) - none + math.log(OWN_SHARE / len(weeks))
+        none, wide = _log_density(change, variance), variance + constants.OWN_CHANGE**2
+        its_own = _log_density(change, wide) - none + math.log(constants.OWN_SHARE / len(weeks))
         its_own = np.where(is_known, its_own, -np.inf)
         for _ in range(20):
             exact, coarse = (_log_density(change - 1, of + deviation**2) for of in (variance, wide))
-            gains = np.where(is_known, np.logaddexp(exact, coarse + math.log(OWN_SHARE)) - none, 0.0)
+            gains = np.where(is_known, np.logaddexp(exact, coarse + math.log(constants.OWN_SHARE)) - none, 0.0)
             gains = np.hstack([gains, np.zeros((len(hosts), 1))]) + np.log(np.maximum(shares, 0.1 / len(hosts)))
             gains = np.hstack([gains, its_own])
             chances = np.exp(gains - gains.max(axis=1, keepdims=True))
@@ -275,7 +264,7 @@ def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
             shares = np.append(shares, 1 - shares.sum())
             is_likely = (with_it > 0.5) & is_known
             if is_likely.any():
-                spread = (float(np.median(np.abs(change[is_likely] - 1))) / NORMAL_MEDIAN) ** 2
+                spread = (float(np.median(np.abs(change[is_likely] - 1))) / constants.NORMAL_MEDIAN) ** 2
                 deviation = math.sqrt(max(spread - float(np.median(variance[is_likely])), 1e-4))
         with_own = np.flatnonzero(own.sum(axis=1) > 0.5)
         place = np.argmax(own[with_own], axis=1)
@@ -302,4 +291,6 @@ def _is_clear(sizes: Floats, errors: Floats) -> bool:
     order = np.argsort(sizes * np.sign(mean))
     middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2 * (1 - 1e-9)))
     is_common = sizes[order][middle] * np.sign(mean) > abs(mean) / 2
-    return bool(is_common and abs(mean) > max(CLEAR_STEP / math.sqrt(weights.sum()), LEAST_LOSS / 5))
+    return bool(
+        is_common and abs(mean) > max(constants.CLEAR_STEP / math.sqrt(weights.sum()), constants.LEAST_LOSS / 5)
+    )

@@ -13,7 +13,7 @@ from msgspec import Struct
 from firsttouch.documents import attributes
 from firsttouch.errors import first_of
 from firsttouch.host.host_lists import named
-from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
+from firsttouch.judge import constants
 from firsttouch.records.cases import Case, by_key
 from firsttouch.statistics import as_fraction
 from firsttouch.systems.expectation import SUSPECTED, Expectation, deciding
@@ -36,7 +36,7 @@ _KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
 _NAMED = 2
 _NOTHING = (
     "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics, and "
-    f"a comparison of hosts needs {FEWEST_HOSTS} or more that have them"
+    f"a comparison of hosts needs {constants.FEWEST_HOSTS} or more that have them"
 )
 
 
@@ -189,7 +189,7 @@ class Divided(Struct, frozen=True):
     def text(self) -> str:
         """The groups as one sentence."""
         sides = (f"{len(hosts)} hosts ({named(hosts)})" for hosts in (self.better, self.worse))
-        is_minority = len(self.worse) <= MOST_BAD * (len(self.better) + len(self.worse))
+        is_minority = len(self.worse) <= constants.MOST_BAD * (len(self.better) + len(self.worse))
         which = _KINDS.format(count=len(self.worse)) if is_minority else _TWO
         return (
             f"two groups, {' and '.join(sides)}: {first_of(self.parts, 1)}, {percent(self.apart)} apart; {which}"
@@ -218,7 +218,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
     #: The parts of which too small losses would not be seen, with the smallest loss that would be; and the loss
     #: that a pass needs to see.
     blind: Mapping[str, float] = {}
-    sight: float = PASS_SIGHT
+    sight: float = constants.PASS_SIGHT
     #: The same in numbers, for exports.
     summary: HostSummary | None = None
     #: The number of sessions with the present parts (None: unknown), and a line if some were replaced lately.
@@ -330,8 +330,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
         usual, largest = (f"{100 * min(loss, 1):.0f} %" for loss in self.visible)
         text = f"losses of {usual} and more would be seen"
         text += f" ({largest} in the worst part)" if largest != usual else ""
-        if self.sessions is not None and self.sessions < STABLE_SESSIONS:
-            text += f", its own level is not known yet ({self.sessions} of {STABLE_SESSIONS} sessions)"
+        if self.sessions is not None and self.sessions < constants.STABLE_SESSIONS:
+            text += f", its own level is not known yet ({self.sessions} of {constants.STABLE_SESSIONS} sessions)"
         return text
 
     def to_dict(self) -> dict[str, Any]:
