@@ -26,7 +26,7 @@ from firsttouch.paths import LOCAL
 from firsttouch.records import samples_table
 from firsttouch.records.cases import Case
 from firsttouch.records.drift import Configuration, latest
-from firsttouch.records.groups import Floats, Ints, group_medians, group_sums
+from firsttouch.records.groups import Bools, Floats, Ints, group_medians, group_sums
 from firsttouch.records.parts import kind_of, part_of
 from firsttouch.records.samples_table import SamplesTable
 from firsttouch.records.schema import Record
@@ -248,11 +248,14 @@ class _Judging:
             judged = fleet.series_of[number]
             disturbed = self._count_now(number, judged, fleet.case_begins[place])
             self._case_by_fleet(number, place, judged)
-            if beyond := self._case_by_reference(number):
-                excess[place] = beyond
-            elif self._is_fleet:  # good values of a busy host pass if idle hosts show what is good
-                is_compared = np.isfinite(judged.answers[SIBLINGS].loss[self._samples.host[disturbed]])
-                findings.words[disturbed[~is_compared]] = INVALID
+            groups = self._samples.groups(number)
+            words, host = findings.words[groups], self._samples.host[groups]
+            # Good values of a busy host pass if a reference or idle hosts show what is good.
+            shows_good = np.isfinite(judged.answers[SIBLINGS].loss[host]) | (not self._is_fleet)
+            if beyond := self._case_by_reference(number, place):
+                excess[place], shows_good[:] = beyond, True
+            words[judged.is_disturbed[host] & (words > PASS) | disturbed & ~shows_good] = INVALID
+            findings.wanted[groups] |= (words == INVALID) & (self._is_fleet or place in excess)
             self._drop_invalid(number)
         for judged in fleet.series:
             self._together(judged, excess)
@@ -262,10 +265,10 @@ class _Judging:
         findings.divided.extend(_divided(fleet, self._samples))
         findings.updates.extend(change.text() for change in history.updates(findings))
 
-    def _count_now(self, number: int, judged: Judged, begins_of: Ints) -> Ints:
+    def _count_now(self, number: int, judged: Judged, begins_of: Ints) -> Bools:
         """Mark the repetitions to use: those since the last change, and only undisturbed ones if there are any.
 
-        The groups whose newest session has only disturbed ones are returned.
+        Return which groups have only disturbed ones in their newest session.
         """
         samples = self._samples
         groups = samples.groups(number)
@@ -286,8 +289,7 @@ class _Judging:
         self._findings.counts_now[rows] = now
         # At least one repetition of the newest session must be used.
         self._findings.words[groups][~is_measured] = INVALID
-        disturbed: Ints = groups.start + np.flatnonzero(is_disturbed)
-        return disturbed
+        return is_disturbed
 
     def _case_by_fleet(self, number: int, place: int, judged: Judged) -> None:
         """Judge a metric by its siblings: it shares its part's verdict if its loss is half of the part's."""
@@ -318,16 +320,14 @@ class _Judging:
         word = np.maximum(np.maximum(part, alone), np.where(is_impossible, SUSPECT, PASS))
         is_bad = (word > PASS) & (words != INVALID)
         words[is_bad] = word[is_bad]
-        disturbed = judged.is_disturbed[host] & ((judged.words[host] > PASS) | (alone > PASS))
-        words[disturbed] = INVALID
         open_ = ((judged.words == UNDECIDED) | (judged.words == SUSPECT) | (unseen & self._is_fleet))[host]
         open_ |= (alone == UNDECIDED) | (alone == SUSPECT)
-        self._findings.wanted[groups] = open_ & helps[host] | ((words == INVALID) & self._is_fleet)
+        self._findings.wanted[groups] = open_ & helps[host]
 
     # ------------------------------------------------------------------
     # Promised levels
 
-    def _case_by_reference(self, number: int) -> tuple[Floats, Floats] | None:
+    def _case_by_reference(self, number: int, place: int) -> tuple[Floats, Floats] | None:
         """Judge a case by the system's reference; return each host's excess over the tolerance and its error."""
         samples, case = self._samples, self._samples.cases[number]
         reference = self._system.reference(case.check, case.metric, case.parameters)
@@ -358,12 +358,11 @@ class _Judging:
         with np.errstate(all="ignore"):
             bad, good = out_of_limits(median, case.better, *limits)
             outside = group_sums(now & is_outside, begins)
-            logs = np.where(now, np.log(np.maximum(values, 1e-300)), 0.0)
-            squares = np.add.reduceat(logs**2, begins) - np.add.reduceat(logs, begins) ** 2 / n
-            # The noise of a repetition: from the reference or the prior, with the spread of the host.
+            # The noise of a repetition: from the reference or the prior, and from the hosts.
+            prior, noise = stated.error or constants.PRIOR_NOISE, np.nan_to_num(self._fleet.noise[place])
+            squares = constants.PRIOR_FREEDOM * prior**2 + (n - 1) * noise**2
             freedom = constants.PRIOR_FREEDOM + np.maximum(n - 1, 0)
-            prior = constants.PRIOR_FREEDOM * (stated.error or constants.PRIOR_NOISE) ** 2
-            error = np.sqrt((prior + np.where(n > 2, np.maximum(squares, 0.0), 0.0)) / freedom / np.maximum(n, 1))
+            error = np.sqrt(squares / freedom / n)
         over = beyond_limits(median, case.better, *limits)
         excess[host[may_judge]], errors[host[may_judge]] = over[may_judge], error[may_judge]
         # A reference states the noise of many hosts.
@@ -376,13 +375,9 @@ class _Judging:
         words[worse], by[worse] = word[worse], SYSTEM
         better = good & may_judge & ~bad & (words < SUSPECT) & bool(stated.line)
         words[better], by[better] = SUSPECT, SYSTEM
-        if samples.busy_pus is not None:
-            calm = np.add.reduceat(now & ~samples.is_busy(rows), begins, dtype=np.int64)
-            disturbed = bad & may_judge & (calm == 0) & (by == SYSTEM)
-            words[disturbed] = INVALID
         if stated.error is not None:  # noise may hide on which side of the limit a host is
             self._findings.wanted[groups] |= may_judge & (words < SUSPECT) & (np.abs(over) < 2 * error)
-        self._findings.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
+        self._findings.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM)
         return excess, errors
 
     def _together(self, judged: Judged, excess: Mapping[int, tuple[Floats, Floats]]) -> None:
