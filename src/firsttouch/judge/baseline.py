@@ -115,8 +115,8 @@ def _reached(
         return f"two groups of hosts, {apart}, name the right one with --hosts: {better} or {worse}"
     spread = questions.spread_of(level, prior, constants.PRIOR_FREEDOM)
     good = int(np.count_nonzero(spread.good))
-    wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
-    limit = as_fraction(float(questions.limits(wide, freedom, wanted[0], as_logarithm(wanted[1]))[0][0]))
+    limits = questions.limits(spread.of_another, spread.freedom, wanted[0], as_logarithm(wanted[1]))
+    limit = as_fraction(float(limits[0]))
     if limit > constants.PASS_SIGHT:
         detected = f"only a loss of {100 * limit:.0f} % would be detected"
         return f"good hosts differ too much, or {good} hosts are too few: {detected}"
@@ -194,8 +194,8 @@ def learnt_processor(
         if not is_good:
             left_out[host] = f"its reads reach {percent(shares[host])}, the reads of most hosts {percent(share)}"
     if good >= constants.FEWEST_HOSTS:
-        wide, freedom = np.array([spread.of_another]), np.array([spread.freedom])
-        tolerance = Percentage(as_fraction(float(questions.limits(wide, freedom, 1, as_logarithm(loss))[1][0])))
+        _, limit, _ = questions.limits(spread.of_another, spread.freedom, 1, as_logarithm(loss))
+        tolerance = Percentage(as_fraction(float(limit)))
     measured = f"{good} host{'s' * (good > 1)} of this site, {datetime.date.today().isoformat()}"
     model = Model(
         processors.pattern_of(names[0]), read_share=Percentage(share), tolerance=tolerance, measured=measured

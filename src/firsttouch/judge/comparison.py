@@ -266,13 +266,12 @@ def _measured(
     width = student_quantile((1 - CONFIDENCE) / 2, spread.freedom) * error
     size, low, high = (math.expm1(sign * end) for end in (centre, centre - sign * width, centre + sign * width))
     least = max(NEGLIGIBLE, constants.LEAST_LOSS / math.sqrt(good))
-    (limit,), _, (floor,) = questions.limits(np.array([error]), np.array([spread.freedom]), 2 * tests, least)
+    limit, _, floor = questions.limits(error, spread.freedom, 2 * tests, least)
     was_zero, is_zero = (side.is_zero for side in sides)
     unlike = [(names[i], -1.0) for i in np.flatnonzero(is_zero & np.isfinite(sides[0].level)).tolist()]
     unlike += [(names[i], 1.0) for i in np.flatnonzero(was_zero & np.isfinite(sides[1].level)).tolist()]
     if count >= constants.FEWEST_HOSTS:
-        wide, freedoms = np.array([spread.of_another]), np.array([spread.freedom])
-        beyond = questions.limits(wide, freedoms, tests * count, constants.LEAST_LOSS)[0]
+        beyond = questions.limits(spread.of_another, spread.freedom, tests * count, constants.LEAST_LOSS)[0]
         far = np.abs(losses - centre)
         order = [i for i in np.argsort(-far).tolist() if far[i] > beyond]
         unlike += [(names[places[i]], math.expm1(sign * losses[i])) for i in order]

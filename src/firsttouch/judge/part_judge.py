@@ -108,7 +108,7 @@ class Fleet(Struct, frozen=True, dict=True):
 
     table: SamplesTable
     sessions: Sessions
-    series: Sequence[Judged]
+    series: list[Judged]
     cases: Ints
     case_levels: NDArray[np.float32]
     centres: Floats
@@ -149,28 +149,23 @@ class Fleet(Struct, frozen=True, dict=True):
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
     """Return the answers of the parts of all hosts, by the *cases* with these numbers (one direction is good)."""
     sessions = Sessions.from_table(table)
-    numbers = np.array(sorted(cases), dtype=np.int64)
     all_series = series({number: table.cases[number] for number in cases})
-    tests = max(1, len(all_series))
-    shape = len(numbers), sessions.hosts
-    case_levels, counts, variances = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
-    case_begins = np.full(shape, -1, dtype=np.int32)
-    is_brief = np.zeros(shape, dtype=np.bool_)
-    centres, noise = (np.full(len(numbers), np.nan) for _ in range(2))
+    tests, count = max(1, len(all_series)), len(cases)
+    shape = count, sessions.hosts
+    result = Fleet(
+        *(table, sessions, [], np.array(sorted(cases), dtype=np.int64)),
+        case_levels=np.full(shape, np.nan, dtype=np.float32),
+        centres=np.full(count, np.nan),
+        noise=np.full(count, np.nan),
+        repetitions=np.full(shape, np.nan, dtype=np.float32),
+        case_begins=np.full(shape, -1, dtype=np.int32),
+        case_variances=np.full(shape, np.nan, dtype=np.float32),
+        is_brief=np.zeros(shape, dtype=np.bool_),
+        alone=np.full(shape, PASS, dtype=np.uint8),
+        alone_limits=np.full(count, np.inf),
+    )
     single = [part for part in all_series if not part.is_together]
-    losses: dict[Series, SeriesLosses] = {}
-    for part in single:
-        of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
-        losses[part], rows = levels.series_losses(of_cases, sessions)
-        places = np.searchsorted(numbers, part.cases)
-        for place, case, row in zip(places.tolist(), of_cases, rows, strict=True):
-            beyond = row - losses[part].loss
-            case_levels[place], variances[place], sizes, case_begins[place] = _since_change(beyond, sessions)
-            counts[place, sessions.host[case.session]] = case.count
-            # Of many metrics, a few are disturbed twice by chance.
-            is_brief[place] = (sizes == 1) | ((sizes <= constants.BAD_SESSIONS) & ~(counts[place] > 1))
-            noise[place] = case.noise
-        centres[places] = losses[part].centres
+    losses = {part: _series_losses(result, part) for part in single}
     events: list[Event] = []
     if fleet:
         events = updates.events(
@@ -181,40 +176,52 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     for part in single:
         of_part = [event for event in events if part in event.changes]
         shift = sum((event.shift(part, sessions) for event in of_part), start=nothing)
-        updated = [event.update(part, sessions) for event in of_part]
+        updated = [event.update([part], sessions) for event in of_part]
         prepared = prepared_of[part] = _prepare(losses.pop(part), sessions, tests, shift, updated, fleet=fleet)
-        places = np.searchsorted(numbers, part.cases)
-        case_levels[places] += mean_of_hosts(
-            prepared.losses.loss, prepared.counted, sessions.host, sessions.hosts
-        ).astype(np.float32)
-        case_begins[places] = np.maximum(case_begins[places], prepared.timeline.begin)
-    replaced = _replaced([*prepared_of.values()])
-    divisions = [two for p in prepared_of.values() if fleet and (two := _generations_of(p)) is not None]
-    generation = questions.generations(divisions)
+        places = np.searchsorted(result.cases, part.cases)
+        level = mean_of_hosts(prepared.losses.loss, prepared.counted, sessions.host, sessions.hosts)
+        result.case_levels[places] += level.astype(np.float32)
+        result.case_begins[places] = np.maximum(result.case_begins[places], prepared.timeline.begin)
+    replaced = _replaced([*prepared_of.values()]) if prepared_of else np.zeros(sessions.hosts, dtype=np.bool_)
+    of_all = [p for p in prepared_of.values() if fleet and np.isfinite(p.timeline.level).all()]
+    divisions = [questions.two_groups(p.timeline.level, p.prior) for p in of_all]
+    generation = questions.generations([two for two in divisions if two and not two.is_minority])
     for part in (s for s in all_series if s.is_together):
         members = [s for s in prepared_of if (s.part.name, s.kind) == (part.part.name, part.kind)]
-        of_all = levels.together([prepared_of[s].losses for s in members])
-        updated = [event.mean_update(members, sessions) for event in events if event.changes.keys() & {*members}]
-        together = _prepare(of_all, sessions, tests, nothing, updated, fleet=fleet)
+        losses_of_all = levels.together([prepared_of[s].losses for s in members])
+        updated = [event.update(members, sessions) for event in events if event.changes.keys() & {*members}]
+        together = _prepare(losses_of_all, sessions, tests, nothing, updated, fleet=fleet)
         trend = together.trend + np.mean([prepared_of[s].trend for s in members], axis=0)
         prepared_of[part] = replace(together, trend=trend)
-    judged = [
-        _judge(part, prepared_of[part], sessions, replaced, generation, tests, fleet=fleet) for part in all_series
-    ]
-    usual = middles(case_levels.T)
-    case_levels -= usual[:, None]
-    result = Fleet(
-        *(table, sessions, judged, numbers, case_levels, centres + usual, noise, counts),
-        *(case_begins, variances, is_brief),
-        np.full(case_levels.shape, PASS, dtype=np.uint8),
-        np.full(len(numbers), np.inf),
-    )
-    for of_few in judged if fleet else ():
-        _await_repetitions(result, of_few)
-    _explain(judged)
+    for part in all_series:
+        result.series.append(_judge(part, prepared_of[part], sessions, replaced, generation, tests, fleet=fleet))
+    usual = middles(result.case_levels.T)
+    result.case_levels[:] -= usual[:, None]
+    result.centres[:] += usual
+    for judged in result.series if fleet else ():
+        _await_repetitions(result, judged)
+    _explain(result.series)
     if fleet and sessions.hosts >= constants.FEWEST_HOSTS:
         _judge_alone(result)
     return result
+
+
+def _series_losses(fleet: Fleet, part: Series) -> SeriesLosses:
+    """Return the losses of a series, and fill the rows of its cases."""
+    sessions = fleet.sessions
+    cases = [levels.case_losses(fleet.table, sessions, number) for number in part.cases]
+    losses, rows = levels.series_losses(cases, sessions)
+    places = np.searchsorted(fleet.cases, part.cases)
+    for place, case, row in zip(places.tolist(), cases, rows, strict=True):
+        of_hosts = _since_change(row - losses.loss, sessions)
+        fleet.case_levels[place], fleet.case_variances[place], sizes, fleet.case_begins[place] = of_hosts
+        fleet.repetitions[place, sessions.host[case.session]] = case.count
+        # Of many metrics, a few are disturbed twice by chance.
+        is_single = ~(fleet.repetitions[place] > 1)
+        fleet.is_brief[place] = (sizes == 1) | ((sizes <= constants.BAD_SESSIONS) & is_single)
+        fleet.noise[place] = case.noise
+    fleet.centres[places] = losses.centres
+    return losses
 
 
 def _prepare(
@@ -289,28 +296,12 @@ def _since_change(beyond: Floats, sessions: Sessions) -> tuple[Floats, Floats, I
 
 def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
     """Return which hosts have other parts: most series changed at once, for better and worse."""
-    if not series_of_host:
-        return np.zeros(0, dtype=np.bool_)
-    begins = np.array([p.timeline.begin for p in series_of_host])
-    changes = np.nan_to_num(np.array([p.timeline.change for p in series_of_host]))
-    is_changed = changes != 0
-    latest = np.where(is_changed, begins, -1).max(axis=0)
-    together = is_changed & (begins >= latest - 1)
-    up, down = ((sign * changes > 0) & together for sign in (1, -1))
-    count = len(series_of_host)
-    is_mixed: Bools = (together.sum(axis=0) >= max(3, count / 2)) & (
-        np.minimum(up.sum(axis=0), down.sum(axis=0)) >= max(1, count / 5)
-    )
+    changes = np.nan_to_num([p.timeline.change for p in series_of_host])
+    begins = np.where(changes != 0, [p.timeline.begin for p in series_of_host], -1)
+    changes[begins < begins.max(axis=0) - 1] = 0.0
+    up, down, count = (changes > 0).sum(axis=0), (changes < 0).sum(axis=0), len(series_of_host)
+    is_mixed: Bools = (up + down >= max(3, count / 2)) & (np.minimum(up, down) >= max(1, count / 5))
     return is_mixed
-
-
-def _generations_of(prepared: Prepared) -> TwoGroups | None:
-    """Return the two generations of hosts that a part shows; None if it shows none, or was not measured on all."""
-    level = prepared.timeline.level
-    if not np.isfinite(level).all():
-        return None
-    divided = questions.two_groups(level, prepared.prior)
-    return None if divided is None or divided.is_minority else divided
 
 
 def _judge(  # noqa: PLR0917
@@ -377,8 +368,13 @@ def _judge(  # noqa: PLR0917
     )
 
 
-def _newest_changes(timeline: Timeline, loss: Floats, sessions: Sessions, newest: Ints) -> tuple[Floats, Floats]:
-    """Return how much each host lost in its *newest* session, with the deviation by noise."""
+def _awaiting(
+    timeline: Timeline, loss: Floats, sessions: Sessions, newest: Ints, tests: float
+) -> tuple[Bools, Floats]:
+    """Return the hosts that are bad in their *newest* session only, beyond what the median host lost in it.
+
+    The limit of those that were stable and are far beyond it follows.
+    """
     place = np.arange(len(loss))
     is_earlier = np.isfinite(loss) & sessions.current & (place < newest[sessions.host])
     is_earlier &= place >= timeline.begin[sessions.host]
@@ -387,22 +383,10 @@ def _newest_changes(timeline: Timeline, loss: Floats, sessions: Sessions, newest
     # What changed in the newest session is not noise; if no host has two earlier ones, the change of most is.
     noise = levels.session_noise(np.where(place < newest[sessions.host], loss, np.nan), sessions)[1]
     noise = noise if np.isfinite(noise).any() else np.full_like(noise, levels.session_noise(loss, sessions)[0])
-    return change, noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
-
-
-def _awaiting(
-    timeline: Timeline, loss: Floats, sessions: Sessions, newest: Ints, tests: float
-) -> tuple[Bools, Floats]:
-    """Return the hosts that are bad in their *newest* session only, beyond what the median host lost in it.
-
-    The limit of those that were stable and are far beyond it follows.
-    """
-    change, deviation = _newest_changes(timeline, loss, sessions, newest)
-    limit = questions.limits(deviation, timeline.freedom, tests, constants.LEAST_LOSS)[0]
+    deviation = noise * np.sqrt(1 + 1 / np.maximum(timeline.size - 1, 1))
+    limit, _, _ = questions.limits(deviation, timeline.freedom, tests, constants.LEAST_LOSS)
     measured = change[np.isfinite(change)]
-    common = np.full_like(
-        change, max(0.0, float(np.median(measured))) if len(measured) >= constants.FEWEST_HOSTS else 0.0
-    )
+    common = max(0.0, float(np.median(measured))) if len(measured) >= constants.FEWEST_HOSTS else 0.0
     with np.errstate(invalid="ignore"):
         is_bad: Bools = change > limit
         timeline.last[is_bad] = (timeline.level + change)[is_bad]
@@ -512,10 +496,8 @@ def _judge_alone(fleet: Fleet) -> None:
         for update in (u for u in judged.prepared.updates if len(u.hosts) >= constants.UPDATED_HOSTS):
             losses[update.hosts] -= max(float(np.median(losses[update.hosts])), 0.0)
             added[update.hosts] += update.deviation**2
-        wide, freedom = np.sqrt(spread.of_another**2 + added), np.full(len(level), spread.freedom)
-        fail, unusual, _ = questions.limits(
-            wide, freedom, 2.0 * len(numbers), max(constants.LEAST_LOSS, 1.5 * step)
-        )
+        wide, least = np.sqrt(spread.of_another**2 + added), max(constants.LEAST_LOSS, 1.5 * step)
+        fail, unusual, _ = questions.limits(wide, spread.freedom, 2.0 * len(numbers), least)
         fleet.alone_limits[place] = float(np.median(fail[measured]))
         with np.errstate(invalid="ignore"):
             # Several hosts that changed are an update that only this metric shows.

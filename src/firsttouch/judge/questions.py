@@ -21,7 +21,7 @@ from firsttouch.records.cases import by_key
 from firsttouch.records.groups import Bools, Floats, mean_of_hosts
 from firsttouch.records.parts import kind_of
 from firsttouch.records.sessions import Sessions
-from firsttouch.statistics import as_fraction, student_quantile
+from firsttouch.statistics import FloatOrFloats, as_fraction, student_quantile
 from firsttouch.systems.expectation import Expectation, HostParts, Measured, Stated
 
 
@@ -99,17 +99,15 @@ class Answer(Struct, frozen=True):
 
 
 def limits(
-    deviation: Floats, freedom: Floats | float, tests: float, least: float
-) -> tuple[Floats, Floats, Floats]:
+    deviation: FloatOrFloats, freedom: float, tests: float, least: float
+) -> tuple[FloatOrFloats, FloatOrFloats, FloatOrFloats]:
     """Return the limits of a fail and of a suspicion, and the sight, for losses with these deviations.
 
     The probabilities that a good host exceeds a limit in any of *tests* tests are :data:`FAIL_TAIL` and
     :data:`SUSPECT_TAIL`.
     """
-    fail, unusual = (
-        np.maximum(student_quantile(tail / tests, np.asarray(freedom)) * deviation, least)
-        for tail in (constants.FAIL_TAIL, constants.SUSPECT_TAIL)
-    )
+    tails = constants.FAIL_TAIL / tests, constants.SUSPECT_TAIL / tests
+    fail, unusual = (np.maximum(student_quantile(tail, freedom) * deviation, least) for tail in tails)
     return fail, unusual, fail + constants.DETECTED * deviation
 
 
@@ -275,8 +273,7 @@ def compared_with_siblings(  # noqa: PLR0917
         usual = float(np.median(variances[members]))
         # A host that is less well known than the others may differ by more.
         deviation = np.sqrt(spread.of_another**2 + np.maximum(variances[members] - usual, 0))
-        least, freedom = max(constants.LEAST_LOSS, 1.5 * step), np.full(len(members), spread.freedom)
-        fail, unusual, sight = limits(deviation, freedom, tests, least)
+        fail, unusual, sight = limits(deviation, spread.freedom, tests, max(constants.LEAST_LOSS, 1.5 * step))
         answer.loss[members] = levels[members] - spread.centre
         answer.limit[members], answer.unusual[members], answer.sight[members] = fail, unusual, sight
         first = first or spread
@@ -342,10 +339,10 @@ def _compared(parts: Mapping[str, Sequence[Measured]], name: str) -> Iterator[St
             continue
         means = (np.mean([math.log(m.value) for m in of_part[w]]) for of_part in ways.values() for w in shared)
         logs = np.fromiter(means, float).reshape(len(ways), len(shared))
-        deviation = np.hypot([constants.PRIOR_SPREAD], constants.PRIOR_NOISE / math.sqrt(len(shared)))
+        deviation = math.hypot(constants.PRIOR_SPREAD, constants.PRIOR_NOISE / math.sqrt(len(shared)))
         deviation *= math.sqrt(1 + 1 / (len(ways) - 1))
-        freedom = np.array([constants.PRIOR_FREEDOM + len(ways) - 2])
-        limit = float(limits(deviation, freedom, len(ways), constants.LEAST_LOSS)[1][0])
+        freedom = constants.PRIOR_FREEDOM + len(ways) - 2
+        _, limit, _ = limits(deviation, freedom, len(ways), constants.LEAST_LOSS)
         usual = np.median if not name.startswith("slowest") else np.max if kind == "latency" else np.min
         for number, (part, of_part) in enumerate(ways.items()):
             others = usual(np.delete(logs, number, axis=0), axis=0)

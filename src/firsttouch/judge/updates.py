@@ -74,12 +74,8 @@ class Event(Struct, frozen=True):
         shift: Floats = self.changes[series][0] * ((week >= self.since[sessions.host]) - np.float64(is_usual))
         return shift
 
-    def update(self, series: Series, sessions: Sessions) -> Update:
-        """Return the update of one series."""
-        return self.mean_update([series], sessions)
-
-    def mean_update(self, members: Sequence[Series], sessions: Sessions) -> Update:
-        """Return the update of several series together."""
+    def update(self, members: Sequence[Series], sessions: Sessions) -> Update:
+        """Return the update of one series, or of several together."""
         hosts = np.flatnonzero(self.since < len(sessions.weeks[0]))
         sizes = [self.changes.get(series, (0.0, 0.0)) for series in members]
         change, deviation = np.mean(sizes, axis=0).tolist()
