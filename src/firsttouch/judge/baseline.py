@@ -107,7 +107,7 @@ def _reached(
     if len(hosts) < constants.FEWEST_HOSTS:
         return f"measured on {len(hosts)} host{'s' * (len(hosts) > 1)}, {constants.FEWEST_HOSTS} are needed"
     level, part = of_fleet[hosts], fleet.series_of[int(fleet.cases[places[0]])]
-    prior = math.hypot(part.prepared.losses.spread, part.deviation)
+    prior = math.hypot(part.losses.spread, part.deviation)
     groups = questions.two_groups(level, prior)
     if groups is not None and not groups.is_minority:
         better, worse = (fold([names[h] for h in hosts[side]]) for side in (~groups.worse, groups.worse))

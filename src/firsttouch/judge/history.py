@@ -124,16 +124,16 @@ def updates(findings: Findings) -> list[Change]:
 
 def _shared(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change]]:
     """Yield the changes of many hosts that their losses do not show: updates, and the drift of all hosts."""
-    trend, sessions = judged.prepared.trend, findings.fleet.sessions
+    trend, sessions = judged.trend, findings.fleet.sessions
     of = int(np.count_nonzero(np.isfinite(judged.level)))
-    for update in (u for u in judged.prepared.updates if len(u.hosts) >= constants.UPDATED_HOSTS):
+    for update in (u for u in judged.updates if len(u.hosts) >= constants.UPDATED_HOSTS):
         times = update.after, update.before
         yield _change(findings, judged.series, update.hosts, of, update.change, *times)
     _, first, week = sessions.weeks
     since = int(np.abs(trend[first]).argmax())
     if (size := -float(trend[first][since])) and abs(size) > constants.LEAST_LOSS:
         last, now = since, len(first) - 1
-        losses = judged.prepared.losses.loss + trend
+        losses = judged.losses.loss + trend
         sides = (week <= last) & (week > last - FEWEST_SESSIONS), week > now - FEWEST_SESSIONS
         before, after = (mean_of_hosts(losses, side, sessions.host, sessions.hosts) for side in sides)
         hosts = np.flatnonzero(np.nan_to_num(after - before) / size > 0.5)
@@ -165,7 +165,7 @@ class _HostSteps(Struct, frozen=True):
 
 def _steps(judged: Judged, tests: int) -> _HostSteps:
     """Return the changes between the stretches of the sessions of each host."""
-    timeline, losses = judged.prepared.timeline, judged.prepared.losses
+    timeline, losses = judged.timeline, judged.losses
     of = timeline.stretches
     place = np.flatnonzero(np.diff(of.host) == 0) + 1
     before, after, size = of.size[place - 1], of.size[place], of.level[place] - of.level[place - 1]

@@ -152,7 +152,7 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 # A change is not a fail if another part, an update or a single repetition explains it.
                 word = min(word, int(judged.words[host]))
                 note = judged.explained.get(host, "") if loss > answer.unusual[host] else ""
-                if judged.is_disturbed[host] and word != PASS:
+                if judged.losses.is_disturbed[host] and word != PASS:
                     word, note = INVALID, f"disturbed: {IDLE}"
                 finding = _finding(findings, judged, host, question, loss, limit, word, note)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
@@ -254,7 +254,7 @@ class _Judging:
             shows_good = np.isfinite(judged.answers[SIBLINGS].loss[host]) | (not self._is_fleet)
             if beyond := self._case_by_reference(number, place):
                 excess[place], shows_good[:] = beyond, True
-            words[judged.is_disturbed[host] & (words > PASS) | disturbed & ~shows_good] = INVALID
+            words[judged.losses.is_disturbed[host] & (words > PASS) | disturbed & ~shows_good] = INVALID
             findings.wanted[groups] |= (words == INVALID) & (self._is_fleet or place in excess)
             self._drop_invalid(number)
         for judged in fleet.series:
@@ -274,7 +274,7 @@ class _Judging:
         groups = samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         begins, ordinal = np.cumsum(counts) - counts, samples.ordinal[rows]
-        begin = self._fleet.sessions.number[np.maximum(np.maximum(judged.begin, begins_of), 0)]
+        begin = self._fleet.sessions.number[np.maximum(np.maximum(judged.timeline.begin, begins_of), 0)]
         since = np.maximum(begin - samples.host_sessions, 0).astype(ordinal.dtype)[samples.host[groups]]
         usable = samples.valid[rows] & (samples.value[rows] > 0)
         now = usable & (ordinal >= np.repeat(since, counts))
@@ -299,8 +299,8 @@ class _Judging:
         siblings, usual = judged.answers[SIBLINGS], float(fleet.centres[place])
         words = self._findings.words[groups]
         # More repetitions help only if the limit is wide because of noise, not because hosts differ.
-        helps = judged.prepared.timeline.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
-        helps |= (judged.sessions == 1) & (judged.repetitions < constants.MOST_WITHOUT_NOISE)
+        helps = judged.timeline.noise**2 / np.maximum(judged.timeline.size, 1) > 0.05 * judged.deviation**2
+        helps |= (judged.timeline.size == 1) & (judged.losses.repetitions < constants.MOST_WITHOUT_NOISE)
         finite, alone_limit = siblings.limit[np.isfinite(siblings.limit)], float(fleet.alone_limits[place])
         limit = float(np.median(finite)) if len(finite) else math.inf
         if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
@@ -431,16 +431,16 @@ class _Judging:
     # Parts of hosts
 
     def _part_findings(self, judged: Judged) -> None:
-        for host in np.flatnonzero((judged.words > PASS) & ~judged.is_disturbed).tolist():
+        for host in np.flatnonzero((judged.words > PASS) & ~judged.losses.is_disturbed).tolist():
             loss, limit = judged.answer(host)
             number = int(judged.question[host])
             word, note = int(judged.words[host]), ""
-            if number == OWN and judged.prepared.awaiting[host]:
-                loss = loss if loss > limit else float(judged.prepared.timeline.last[host] - judged.level[host])
-                limit = float(judged.prepared.sudden[host]) if word == FAIL else limit
+            if number == OWN and judged.awaiting[host]:
+                loss = loss if loss > limit else float(judged.timeline.last[host] - judged.level[host])
+                limit = float(judged.sudden[host]) if word == FAIL else limit
                 note = _AWAITING if word == SUSPECT else ""
             elif number == OWN and word == UNDECIDED:
-                loss, limit = max(u.change for u in judged.prepared.updates if host in u.hosts), math.inf
+                loss, limit = max(u.change for u in judged.updates if host in u.hosts), math.inf
                 note = "with other hosts at the time: an update, or a fault that they share"
             elif judged.groups and word == UNDECIDED:
                 note = f"one of two groups of hosts, {100 * as_fraction(judged.groups.apart):.0f} % apart"
@@ -472,12 +472,12 @@ def _finding(  # noqa: PLR0917
 ) -> PartFinding:
     part, fleet = judged.series.part, findings.fleet
     between: tuple[int, ...] = ()
-    if judged.before[host] >= 0 and question != _PROMISED:
-        between = tuple(fleet.sessions.time[[judged.before[host], judged.begin[host]]].tolist())
+    if judged.timeline.before[host] >= 0 and question != _PROMISED:
+        between = tuple(fleet.sessions.time[[judged.timeline.before[host], judged.timeline.begin[host]]].tolist())
     return PartFinding(
         *(part.text, judged.series.kind, ORDER[word], question, loss, limit, float(judged.sight[host])),
-        int(judged.sessions[host]),
-        round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
+        int(judged.timeline.size[host]),
+        round(float(np.nan_to_num(judged.losses.repetitions[host], nan=1.0))),
         day(between[1]) if between else "",
         note=note,
         series=judged.series.pattern,

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from firsttouch.judge import constants, levels, questions, updates
@@ -58,22 +58,16 @@ class Prepared(Struct, frozen=True):
         )
 
 
-class Judged(Struct, frozen=True, dict=True):
+class Judged(Prepared, frozen=True, dict=True):
     """The answers about one series: a value per host.
 
     *words* are numbers, *question* is the number of the one that decided.
     """
 
     series: Series
-    prepared: Prepared
     words: NDArray[np.uint8]
     question: NDArray[np.uint8]
     answers: tuple[Answer, Answer]
-    sessions: Ints
-    repetitions: Floats
-    begin: Ints
-    before: Ints
-    is_disturbed: Bools
     #: The hosts that are bad again and again: their usual loss in bad sessions, the limit, and how often.
     intermittent: Mapping[int, tuple[float, float, str]]
     groups: TwoGroups | None
@@ -85,7 +79,7 @@ class Judged(Struct, frozen=True, dict=True):
     @property
     def level(self) -> Floats:
         """The loss now."""
-        return self.prepared.timeline.level
+        return self.timeline.level
 
     @cached_property
     def sight(self) -> Floats:
@@ -141,7 +135,7 @@ class Fleet(Struct, frozen=True, dict=True):
         is_used = table.valid[rows] & table.judged[rows] & (table.value[rows] > 0) & (session >= begin[owner])
         rows, session, owner = rows[is_used], session[is_used], owner[is_used]
         losses = table.cases[number].loss_sign * np.log(table.value[rows]) - self.centres[place]
-        losses -= self.series_of[number].prepared.shared[session]
+        losses -= self.series_of[number].shared[session]
         used, bad = (np.bincount(of, minlength=len(hosts)) for of in (owner, owner[losses > loss[owner]]))
         return (used > 1) & (bad >= 0.75 * used)
 
@@ -339,10 +333,12 @@ def _judge(  # noqa: PLR0917
         words[more], question[more] = word[more], number
     if divided is not None and divided.is_minority:
         words[divided.worse & (words == PASS)] = UNDECIDED
-    is_disturbed, repetitions = losses.is_disturbed, losses.repetitions
-    awaiting = prepared.awaiting & (words < SUSPECT)
+    awaiting, newest = prepared.awaiting, prepared.newest
+    awaiting &= words < SUSPECT
     question[awaiting] = OWN
-    words[awaiting] = np.where((np.isfinite(prepared.sudden) & (repetitions > 1))[awaiting], FAIL, SUSPECT)
+    words[awaiting] = np.where((np.isfinite(prepared.sudden) & (losses.repetitions > 1))[awaiting], FAIL, SUSPECT)
+    timeline.size[awaiting], timeline.begin[awaiting] = 1, newest[awaiting]
+    timeline.before[awaiting] = newest[awaiting] - 1
     # Some hosts that changed together have an update, or share a fault.
     updated = [
         host for update in prepared.updates if update.change > constants.DOUBTFUL_LOSS for host in update.hosts
@@ -352,16 +348,11 @@ def _judge(  # noqa: PLR0917
         doubtful = together[words[together] == PASS]
         words[doubtful], question[doubtful] = UNDECIDED, OWN
     return Judged(
-        part,
-        replace(prepared, awaiting=awaiting),
-        words,
-        question,
-        (siblings, own),
-        sessions=np.where(awaiting, 1, timeline.size),
-        repetitions=repetitions,
-        begin=np.where(awaiting, prepared.newest, timeline.begin),
-        before=np.where(awaiting, prepared.newest - 1, timeline.before),
-        is_disturbed=is_disturbed,
+        **asdict(prepared),
+        series=part,
+        words=words,
+        question=question,
+        answers=(siblings, own),
         intermittent=_intermittent(losses.loss, sessions, timeline.noise, words) if fleet else {},
         groups=divided,
         deviation=deviation,
@@ -484,16 +475,16 @@ def _judge_alone(fleet: Fleet) -> None:
         measured = np.flatnonzero(np.isfinite(level))
         if len(measured) < constants.FEWEST_HOSTS:
             continue
-        prior = math.hypot(judged.prepared.losses.spread, judged.deviation if cases == 2 else 0.0)
+        prior = math.hypot(judged.losses.spread, judged.deviation if cases == 2 else 0.0)
         weight = min(20.0, max(constants.PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
-        prior, step = max(prior, 0.25 * constants.PRIOR_SPREAD), judged.prepared.losses.step
+        prior, step = max(prior, 0.25 * constants.PRIOR_SPREAD), judged.losses.step
         spread = questions.spread_of(level[measured], prior, weight, step)
         # A metric is bad by itself, too, and hosts of an update are compared with each other.
         losses = np.minimum(level - spread.centre, case_levels[place])
         # A case that changed lately is known from fewer sessions.
         variance = fleet.case_variances[place]
         added = np.maximum(np.nan_to_num(variance) - np.nanmedian(variance[measured]), 0.0)
-        for update in (u for u in judged.prepared.updates if len(u.hosts) >= constants.UPDATED_HOSTS):
+        for update in (u for u in judged.updates if len(u.hosts) >= constants.UPDATED_HOSTS):
             losses[update.hosts] -= max(float(np.median(losses[update.hosts])), 0.0)
             added[update.hosts] += update.deviation**2
         wide, least = np.sqrt(spread.of_another**2 + added), max(constants.LEAST_LOSS, 1.5 * step)
@@ -502,7 +493,7 @@ def _judge_alone(fleet: Fleet) -> None:
         with np.errstate(invalid="ignore"):
             # Several hosts that changed are an update that only this metric shows.
             begins, is_unusual = fleet.case_begins[place], losses > unusual
-            is_changed = is_unusual & (begins > judged.begin)
+            is_changed = is_unusual & (begins > judged.timeline.begin)
             is_changed &= np.count_nonzero(is_changed) >= max(
                 constants.UPDATED_HOSTS, constants.UPDATED_SHARE * len(measured)
             )
@@ -514,9 +505,9 @@ def _judge_alone(fleet: Fleet) -> None:
 
 def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
     """Let no host of a few sessions fail by a single repetition of a metric, or of all metrics."""
-    awaiting, timeline = judged.prepared.awaiting, judged.prepared.timeline
+    awaiting, timeline = judged.awaiting, judged.timeline
     all_places = np.searchsorted(fleet.cases, judged.series.cases)
-    fails = (judged.words == FAIL) & (judged.sessions < constants.STABLE_SESSIONS)
+    fails = (judged.words == FAIL) & (judged.timeline.size < constants.STABLE_SESSIONS)
     fails &= (judged.question == SIBLINGS) | awaiting
     for host in np.flatnonzero(fails).tolist():
         places = all_places[np.isfinite(fleet.case_levels[all_places, host])]
@@ -525,10 +516,10 @@ def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
         if not awaiting[host]:
             size = judged.answer(host)[1]
             of_cases, own = places[own > size / 2], np.zeros(len(places))
-        begin, losses = judged.begin[[host]], own[:, None] + size / 2
+        begin, losses = judged.timeline.begin[[host]], own[:, None] + size / 2
         of_host = zip(of_cases.tolist(), losses, strict=False)
         lasting = [fleet.are_bad(place, np.array([host]), loss, begin)[0] for place, loss in of_host]
-        is_single = judged.sessions[host] == 1 and not judged.repetitions[host] > 1
+        is_single = judged.timeline.size[host] == 1 and not judged.losses.repetitions[host] > 1
         # Of a host of another generation, no metric may be worse than of the median host.
         if is_single or (lasting and 2 * sum(lasting) <= len(lasting)):
             judged.words[host] = SUSPECT if len(all_places) > 2 else UNDECIDED
