@@ -181,7 +181,7 @@ def compared_with_itself(  # noqa: PLR0917
     tests *= float(np.max(timeline.size[places] + timeline.best_size[places]))
     fail, unusual, sight = limits(deviation, timeline.freedom, tests, max(constants.LEAST_LOSS, step))
     fail, sight = (np.maximum(bounds, constants.LEAST_OWN_LOSS) for bounds in (fail, sight))
-    lossy = places[own - common[places] > unusual] if fleet else places[:0]
+    lossy = places[own > unusual] if fleet else places[:0]
     # When the best period of a host began and ended, and its newest one began, in half intervals: hosts that were
     # measured at about the same times have the same window.
     times = sessions.time[np.array([of[lossy] for of in (timeline.best_begin, timeline.best_end, timeline.begin)])]
@@ -190,14 +190,12 @@ def compared_with_itself(  # noqa: PLR0917
         hosts = lossy[numbers.ravel() == number]
         changes = _changes_since(window, sessions, loss)
         own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
-        if len(ordered) >= constants.FEWEST_HOSTS:
-            common[hosts] = np.fmax(common[hosts], np.median(ordered))
         # Hosts that lost about as much at the time are an update, whether it was at once or not.
         count = len(ordered) - np.searchsorted(ordered, own_changes / 2)
         shared = np.append(ordered, np.nan)[len(ordered) - np.maximum((count + 1) // 2, 1)]
         is_shared = count > max(constants.UPDATED_HOSTS, 2 * constants.UPDATED_SHARE * len(ordered))
         is_shared &= may_be_update(shared, count, len(ordered))
-        common[hosts] = np.where(is_shared, np.fmax(common[hosts], shared), common[hosts])
+        common[hosts] = np.where(is_shared, shared, 0.0)
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
     return answer
