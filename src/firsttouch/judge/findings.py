@@ -373,18 +373,12 @@ class Findings(Struct, frozen=True, dict=True):
             passing=len(judged) - len(shown),
         )
 
-    @cached_property
-    def _sights(self) -> Floats:
-        """The sight of each host (rows) for each part."""
-        sights = [judged.sight for judged in self.fleet.series if not judged.series.is_together]
-        return np.reshape(sights, (len(sights), len(self.samples.hosts))).T
-
     def _visible(self, host: str) -> tuple[float, float] | None:
         """Return the sight of the median part of a host, and of the worst part."""
-        number = self.number.get(host)
-        if number is None:
+        if (number := self.number.get(host)) is None:
             return None
-        losses = [as_fraction(sight) for sight in self._sights[number].tolist() if math.isfinite(sight)]
+        sights = (judged.sight[number] for judged in self.fleet.series if not judged.series.is_together)
+        losses = [as_fraction(sight) for sight in sights if math.isfinite(sight)]
         return (float(np.median(losses)), max(losses)) if losses else None
 
     def absent_cases(self, host: str) -> list[Case]:

@@ -101,17 +101,18 @@ def changes(findings: Findings) -> list[Change]:
         if all(findings.samples.cases[number].better == "neither" for number in judged.series.cases):
             continue
         of = int(np.count_nonzero(np.isfinite(judged.level)))
-        steps = _steps(judged, tests)
-        waves = _waves(sessions.time[steps.first], steps.size, sessions.interval)
+        (steps, sizes, is_sure), stretches = _steps(judged, tests), judged.timeline.stretches
+        host, last, first = stretches.host[steps], stretches.last[steps - 1], stretches.first[steps]
+        waves = _waves(sessions.time[first], sizes, sessions.interval)
         # A host that changed far more than the others has a separate change.
-        near = (w[np.abs(steps.size[w]) < 2 * np.abs(np.median(steps.size[w]))] for w in waves)
+        near = (w[np.abs(sizes[w]) < 2 * np.abs(np.median(sizes[w]))] for w in waves)
         fewest = max(constants.UPDATED_HOSTS, constants.UPDATED_SHARE * of)
-        groups = [wave for wave in near if len(np.unique(steps.host[wave])) >= fewest]
-        alone = np.setdiff1d(np.flatnonzero(steps.is_sure), np.concatenate([np.zeros(0, dtype=np.int64), *groups]))
+        groups = [wave for wave in near if len(np.unique(host[wave])) >= fewest]
+        alone = np.setdiff1d(np.flatnonzero(is_sure), np.concatenate([np.zeros(0, dtype=np.int64), *groups]))
         for group in (*groups, *alone[:, None]):
-            times = sessions.time[steps.last[group]].min(), sessions.time[steps.first[group]].max()
-            size = float(np.median(steps.size[group]))
-            listed.append(_change(findings, judged.series, np.unique(steps.host[group]), of, size, *times))
+            times = sessions.time[last[group]].min(), sessions.time[first[group]].max()
+            size = float(np.median(sizes[group]))
+            listed.append(_change(findings, judged.series, np.unique(host[group]), of, size, *times))
         listed += _shared(findings, judged)
     return _merged(findings, listed)
 
@@ -153,28 +154,16 @@ def _waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:
                 yield wave
 
 
-class _HostSteps(Struct, frozen=True):
-    """Changes of hosts by *size* (a loss) between the *last* session before and the *first* one since."""
-
-    host: Ints
-    last: Ints
-    first: Ints
-    size: Floats
-    is_sure: Bools
-
-
-def _steps(judged: Judged, tests: int) -> _HostSteps:
-    """Return the changes between the stretches of the sessions of each host."""
-    timeline, losses = judged.timeline, judged.losses
-    of = timeline.stretches
+def _steps(judged: Judged, tests: int) -> tuple[Ints, Floats, Bools]:
+    """Return the stretches (numbers) that begin with a change, its size (a loss), and whether it is sure alone."""
+    timeline, of = judged.timeline, judged.timeline.stretches
     place = np.flatnonzero(np.diff(of.host) == 0) + 1
     before, after, size = of.size[place - 1], of.size[place], of.level[place] - of.level[place - 1]
     strength = np.abs(size) / (timeline.noise[of.host[place]] * np.sqrt(1 / after + 1 / before))
     chance = chance_of_change(strength, timeline.freedom, after + before)
-    is_listed = (chance <= constants.CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, losses.step))
-    listed = np.flatnonzero(is_listed & (np.minimum(after, before) >= FEWEST_SESSIONS))
-    at, is_sure = place[listed], chance[listed] * tests <= constants.CHANGE_TAIL
-    return _HostSteps(of.host[at], of.last[at - 1], of.first[at], size[listed], is_sure)
+    is_listed = (chance <= constants.CHANGE_TAIL) & (np.abs(size) >= max(_LEAST, judged.losses.step))
+    is_listed &= np.minimum(after, before) >= FEWEST_SESSIONS
+    return place[is_listed], size[is_listed], (chance * tests <= constants.CHANGE_TAIL)[is_listed]
 
 
 def _change(  # noqa: PLR0917

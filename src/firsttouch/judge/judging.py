@@ -389,10 +389,7 @@ class _Judging:
         over, errors = (np.array(of_cases) for of_cases in zip(*map(excess.__getitem__, places), strict=True))
         counts = np.isfinite(over).sum(axis=0)
         with np.errstate(all="ignore"):
-            mean, error = (
-                np.nansum(over, axis=0) / counts,
-                np.sqrt(np.nansum(errors**2, axis=0)) / counts,
-            )
+            mean, error = np.nansum(over, axis=0) / counts, np.sqrt(np.nansum(errors**2, axis=0)) / counts
             limit = student_quantile(constants.FAIL_TAIL / self._tests, constants.PRIOR_FREEDOM + counts) * error
             is_low = (counts >= 3) & (mean > limit) & ((over > 0).sum(axis=0) >= 0.75 * counts)
         allowed = as_logarithm(self._tolerance(judged.series.cases))

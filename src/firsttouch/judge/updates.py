@@ -55,17 +55,6 @@ class Event(Struct, frozen=True):
 
     since: Ints
     changes: Mapping[Series, tuple[float, float]]
-    after: int
-    before: int
-
-    @classmethod
-    def dated(cls, since: Ints, changes: Mapping[Series, tuple[float, float]], sessions: Sessions) -> Event:
-        """Return an event with the time in which nine tenths of its hosts got it."""
-        weeks, first, _ = sessions.weeks
-        of_hosts_with_it = since[since < len(weeks)]
-        begin = int(np.quantile(of_hosts_with_it, 0.05, method="lower"))
-        end = int(np.quantile(of_hosts_with_it, 0.95, method="higher"))
-        return cls(since, changes, int(sessions.time[first[begin - 1]]), int(sessions.time[first[end]]))
 
     def shift(self, series: Series, sessions: Sessions) -> Floats:
         """Return how much more a series lost by the update in each session than most hosts lose by it now."""
@@ -75,11 +64,14 @@ class Event(Struct, frozen=True):
         return shift
 
     def update(self, members: Sequence[Series], sessions: Sessions) -> Update:
-        """Return the update of one series, or of several together."""
-        hosts = np.flatnonzero(self.since < len(sessions.weeks[0]))
+        """Return the update of one series or several, with the time in which nine tenths of its hosts got it."""
+        weeks, first, _ = sessions.weeks
+        hosts = np.flatnonzero(self.since < len(weeks))
+        begin = int(np.quantile(self.since[hosts], 0.05, method="lower"))
+        end = int(np.quantile(self.since[hosts], 0.95, method="higher"))
         sizes = [self.changes.get(series, (0.0, 0.0)) for series in members]
-        change, deviation = np.mean(sizes, axis=0).tolist()
-        return Update(hosts, change, deviation, self.after, self.before)
+        times = sessions.time[[first[begin - 1], first[end]]].tolist()
+        return Update(hosts, *np.mean(sizes, axis=0).tolist(), *times)
 
 
 def events(losses: Mapping[Series, Floats], sessions: Sessions) -> list[Event]:
@@ -139,7 +131,7 @@ class _Search(Struct, frozen=True):
                     break
                 of_event = self._size({s: (change, self.noises[s]) for s, (change, _) in changes.items()})
             if changes:
-                return Event.dated(since, changes, self.sessions)
+                return Event(since, changes)
         return None
 
     def _size(self, of_series: Mapping[Series, tuple[float, float]]) -> Floats:
