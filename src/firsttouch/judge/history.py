@@ -26,7 +26,7 @@ from firsttouch.judge import constants
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.part_judge import Judged
 from firsttouch.records.drift import changed_settings
-from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
+from firsttouch.records.groups import Bools, Floats, Ints
 from firsttouch.records.parts import Series
 from firsttouch.statistics import chance_of_change
 from firsttouch.units import day, iso, percent, text_range
@@ -133,15 +133,9 @@ def _shared(findings: Findings, judged: Judged) -> Iterator[tuple[Series, Change
     _, first, week = sessions.weeks
     since = int(np.abs(trend[first]).argmax())
     if (size := -float(trend[first][since])) and abs(size) > constants.LEAST_LOSS:
-        last, now = since, len(first) - 1
-        losses = judged.losses.loss + trend
-        sides = (week <= last) & (week > last - FEWEST_SESSIONS), week > now - FEWEST_SESSIONS
-        before, after = (mean_of_hosts(losses, side, sessions.host, sessions.hosts) for side in sides)
-        hosts = np.flatnonzero(np.nan_to_num(after - before) / size > 0.5)
-        # A change of fewer hosts is theirs, or chance.
-        if 2 * len(hosts) > of:
-            times = sessions.time[week == last].min(), sessions.time[week == now].max()
-            yield _change(findings, judged.series, hosts, of, size, *times)
+        hosts = np.flatnonzero(np.isfinite(judged.level))
+        times = sessions.time[week == since].min(), sessions.time[week == len(first) - 1].max()
+        yield _change(findings, judged.series, hosts, of, size, *times)
 
 
 def _waves(times: Ints, changes: Floats, interval: float) -> Iterator[Ints]:

@@ -184,11 +184,19 @@ def compared_with_itself(  # noqa: PLR0917
     lossy = places[own > unusual] if fleet else places[:0]
     # When the best period of a host began and ended, and its newest one began, in half intervals: hosts that were
     # measured at about the same times have the same window.
-    times = sessions.time[np.array([of[lossy] for of in (timeline.best_begin, timeline.best_end, timeline.begin)])]
-    windows, numbers = np.unique(np.rint(times / (sessions.interval / 2)), axis=1, return_inverse=True)
-    for number, window in enumerate(windows.T.tolist()):
+    halves = sessions.time / (sessions.interval / 2)
+    ends = np.rint(halves)[
+        np.array([of[lossy] for of in (timeline.best_begin, timeline.best_end, timeline.begin)])
+    ]
+    windows, numbers = np.unique(ends, axis=1, return_inverse=True)
+    for number, (begin, end, now) in enumerate(windows.T.tolist()):
         hosts = lossy[numbers.ravel() == number]
-        changes = _changes_since(window, sessions, loss)
+        is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)
+        before, after = (
+            mean_of_hosts(loss, is_there, sessions.host, sessions.hosts)
+            for is_there in (is_before, halves >= now - 1)
+        )
+        changes = after - before
         own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
         # Hosts that lost about as much at the time are an update, whether it was at once or not.
         count = len(ordered) - np.searchsorted(ordered, own_changes / 2)
@@ -199,16 +207,6 @@ def compared_with_itself(  # noqa: PLR0917
     answer.loss[places], answer.limit[places] = own - common[places], fail
     answer.unusual[places], answer.sight[places] = unusual, sight
     return answer
-
-
-def _changes_since(window: Sequence[float], sessions: Sessions, loss: Floats) -> Floats:
-    """Return the loss of each host from the best period of a *window* to its newest one (NaN: unknown)."""
-    halves = sessions.time / (sessions.interval / 2)
-    begin, end, now = window
-    is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)
-    at = is_before, halves >= now - 1
-    before, after = (mean_of_hosts(loss, counted, sessions.host, sessions.hosts) for counted in at)
-    return after - before
 
 
 def generations(divided: Sequence[TwoGroups]) -> Bools | None:
