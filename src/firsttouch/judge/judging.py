@@ -154,7 +154,7 @@ def explain(findings: Findings, host: int) -> list[PartFinding]:
                 note = judged.explained.get(host, "") if loss > answer.unusual[host] else ""
                 if judged.losses.is_disturbed[host] and word != PASS:
                     word, note = INVALID, f"disturbed: {IDLE}"
-                finding = _finding(findings, judged, host, question, loss, limit, word, note)
+                finding = _finding(findings.fleet, judged, host, question, loss, limit, word, note)
                 answers[finding.part, finding.kind, question] = replace(finding, sight=float(answer.sight[host]))
     # The finding names a decision of references, two groups, or a single session.
     answers |= {(f.part, f.kind, f.question): f for f in findings.parts.get(host, ())}
@@ -422,7 +422,7 @@ class _Judging:
             (f.part, f.kind) == (part.text, judged.series.kind) and ORDER.index(f.word) >= word for f in findings
         ):
             return
-        findings.append(_finding(self._findings, judged, host, question, loss, limit, word, note))
+        findings.append(_finding(self._fleet, judged, host, question, loss, limit, word, note))
 
     # ------------------------------------------------------------------
     # Parts of hosts
@@ -458,16 +458,9 @@ class _Judging:
 
 
 def _finding(  # noqa: PLR0917
-    findings: Findings,
-    judged: Judged,
-    host: int,
-    question: str,
-    loss: float,
-    limit: float,
-    word: int,
-    note: str = "",
+    fleet: Fleet, judged: Judged, host: int, question: str, loss: float, limit: float, word: int, note: str = ""
 ) -> PartFinding:
-    part, fleet = judged.series.part, findings.fleet
+    part = judged.series.part
     between: tuple[int, ...] = ()
     if judged.timeline.before[host] >= 0 and question != _PROMISED:
         between = tuple(fleet.sessions.time[[judged.timeline.before[host], judged.timeline.begin[host]]].tolist())

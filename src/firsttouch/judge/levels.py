@@ -121,10 +121,8 @@ def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> tuple[Seri
         row[at] = case.loss - centres[-1]
         counts[at] += 1
         repetitions[at] += case.count
-        variance = (
-            constants.PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))
-        ) ** 2
-        noise[at] += variance / case.count
+        of_one = constants.PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))
+        noise[at] += of_one**2 / case.count
         disturbed[at] |= case.is_disturbed
     spread, is_measured = 0.0, counts > 0
     with np.errstate(all="ignore"):

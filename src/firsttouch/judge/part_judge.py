@@ -51,11 +51,8 @@ class Prepared(Struct, frozen=True):
     @property
     def prior(self) -> float:
         """The deviation that is expected between good hosts."""
-        spread = self.losses.spread
-        return max(
-            math.sqrt((constants.PRIOR_SPREAD**2 + 2 * spread**2) / 3) if spread else constants.PRIOR_SPREAD,
-            self.losses.noise,
-        )
+        usual, spread = constants.PRIOR_SPREAD, self.losses.spread
+        return max(math.sqrt((usual**2 + 2 * spread**2) / 3) if spread else usual, self.losses.noise)
 
 
 class Judged(Prepared, frozen=True, dict=True):
@@ -188,7 +185,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         trend = together.trend + np.mean([prepared_of[s].trend for s in members], axis=0)
         prepared_of[part] = replace(together, trend=trend)
     for part in all_series:
-        result.series.append(_judge(part, prepared_of[part], sessions, replaced, generation, tests, fleet=fleet))
+        prepared_of[part].timeline.best[replaced] = np.nan  # Other parts have another level.
+        result.series.append(_judge(part, prepared_of[part], sessions, generation, tests, fleet=fleet))
     usual = middles(result.case_levels.T)
     result.case_levels[:] -= usual[:, None]
     result.centres[:] += usual
@@ -219,13 +217,7 @@ def _series_losses(fleet: Fleet, part: Series) -> SeriesLosses:
 
 
 def _prepare(
-    losses: SeriesLosses,
-    sessions: Sessions,
-    tests: float,
-    shift: Floats,
-    updated: Sequence[Update],
-    *,
-    fleet: bool,
+    losses: SeriesLosses, sessions: Sessions, tests: int, shift: Floats, updated: Sequence[Update], *, fleet: bool
 ) -> Prepared:
     """Return the levels of a series without its trend and the *shift* by the updates that its hosts have."""
     trend = _trend(losses.loss - shift, sessions) if fleet else np.broadcast_to(0.0, len(losses.loss))
@@ -298,28 +290,16 @@ def _replaced(series_of_host: Sequence[Prepared]) -> Bools:
     return is_mixed
 
 
-def _judge(  # noqa: PLR0917
-    part: Series,
-    prepared: Prepared,
-    sessions: Sessions,
-    replaced: Bools,
-    generation: Bools | None,
-    tests: float,
-    *,
-    fleet: bool,
+def _judge(
+    part: Series, prepared: Prepared, sessions: Sessions, generation: Bools | None, tests: float, *, fleet: bool
 ) -> Judged:
     """Return the answers about one series."""
     hosts, losses, timeline = sessions.hosts, prepared.losses, prepared.timeline
-    own = questions.compared_with_itself(
-        timeline, sessions, losses.loss, prepared.updates, tests, losses.step, fleet=fleet
-    )
-    own.loss[replaced] = np.nan
+    own = questions.compared_with_itself(timeline, sessions, losses, prepared.updates, tests)
     siblings, divided, deviation = Answer.none(hosts), None, constants.PRIOR_SPREAD
     if fleet:
         prior = prepared.prior, constants.PRIOR_FREEDOM + (1 if losses.spread else 0)
-        siblings, spread, divided = questions.compared_with_siblings(
-            *(timeline.level, timeline.variance, losses.is_disturbed, prior, tests, losses.step, generation)
-        )
+        siblings, spread, divided = questions.compared_with_siblings(timeline, losses, prior, tests, generation)
         deviation = spread.deviation if spread else prior[0]
     words = np.full(hosts, PASS, dtype=np.uint8)
     question = np.full(hosts, SIBLINGS, dtype=np.uint8)
@@ -340,13 +320,11 @@ def _judge(  # noqa: PLR0917
     timeline.size[awaiting], timeline.begin[awaiting] = 1, newest[awaiting]
     timeline.before[awaiting] = newest[awaiting] - 1
     # Some hosts that changed together have an update, or share a fault.
-    updated = [
-        host for update in prepared.updates if update.change > constants.DOUBTFUL_LOSS for host in update.hosts
-    ]
-    together = np.unique(np.array(updated, dtype=np.int64))
+    doubtful = [update.hosts for update in prepared.updates if update.change > constants.DOUBTFUL_LOSS]
+    together = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *doubtful]))
     if len(together) <= constants.MOST_BAD * np.count_nonzero(np.isfinite(timeline.level)):
-        doubtful = together[words[together] == PASS]
-        words[doubtful], question[doubtful] = UNDECIDED, OWN
+        together = together[words[together] == PASS]
+        words[together], question[together] = UNDECIDED, OWN
     return Judged(
         **asdict(prepared),
         series=part,
@@ -384,9 +362,8 @@ def _awaiting(
         is_rare = np.count_nonzero(is_bad) <= max(1, constants.UPDATED_SHARE / 2 * len(measured))
         is_bad &= change - common > limit
         sudden_limit = np.maximum(constants.SUDDEN_LIMITS * limit, constants.DOUBTFUL_LOSS)
-        is_sudden = (
-            is_bad & (timeline.size > constants.STABLE_SESSIONS) & is_rare & (change - common > sudden_limit)
-        )
+        is_sudden = is_bad & is_rare & (change - common > sudden_limit)
+        is_sudden &= timeline.size > constants.STABLE_SESSIONS
     return is_bad, np.where(is_sudden, sudden_limit, np.nan)
 
 
@@ -494,9 +471,8 @@ def _judge_alone(fleet: Fleet) -> None:
             # Several hosts that changed are an update that only this metric shows.
             begins, is_unusual = fleet.case_begins[place], losses > unusual
             is_changed = is_unusual & (begins > judged.timeline.begin)
-            is_changed &= np.count_nonzero(is_changed) >= max(
-                constants.UPDATED_HOSTS, constants.UPDATED_SHARE * len(measured)
-            )
+            fewest = max(constants.UPDATED_HOSTS, constants.UPDATED_SHARE * len(measured))
+            is_changed &= np.count_nonzero(is_changed) >= fewest
             hosts = np.flatnonzero(is_unusual)
             is_bad = fleet.are_bad(place, hosts, unusual[hosts] / 2, begins[hosts]) & ~is_changed[hosts]
             words = np.where((losses > fail) & ~fleet.is_brief[place], FAIL, SUSPECT)[hosts]

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from firsttouch.judge import constants
-from firsttouch.judge.levels import Timeline
+from firsttouch.judge.levels import SeriesLosses, Timeline
 from firsttouch.judge.updates import Update, may_be_update
 from firsttouch.records.cases import by_key
 from firsttouch.records.groups import Bools, Floats, mean_of_hosts
@@ -153,17 +153,10 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     return TwoGroups(levels >= ordered[place], apart)
 
 
-def compared_with_itself(  # noqa: PLR0917
-    timeline: Timeline,
-    sessions: Sessions,
-    loss: Floats,
-    updated: Sequence[Update],
-    tests: float,
-    step: float,
-    *,
-    fleet: bool,
+def compared_with_itself(
+    timeline: Timeline, sessions: Sessions, losses: SeriesLosses, updated: Sequence[Update], tests: float
 ) -> Answer:
-    """Return how much more each host lost since its best stable period than hosts in the same time."""
+    """Return how much more each host lost since its best stable period than other hosts (if any) in this time."""
     answer = Answer.none(len(timeline.size))
     places = np.flatnonzero(np.isfinite(timeline.best) & (timeline.size >= constants.BAD_SESSIONS))
     if not len(places):
@@ -179,21 +172,19 @@ def compared_with_itself(  # noqa: PLR0917
     deviation = np.hypot(deviation, wide[places])
     # The change may be at any session, and the clearest one was chosen.
     tests *= float(np.max(timeline.size[places] + timeline.best_size[places]))
-    fail, unusual, sight = limits(deviation, timeline.freedom, tests, max(constants.LEAST_LOSS, step))
+    fail, unusual, sight = limits(deviation, timeline.freedom, tests, max(constants.LEAST_LOSS, losses.step))
     fail, sight = (np.maximum(bounds, constants.LEAST_OWN_LOSS) for bounds in (fail, sight))
-    lossy = places[own > unusual] if fleet else places[:0]
+    lossy = places[own > unusual]
     # When the best period of a host began and ended, and its newest one began, in half intervals: hosts that were
     # measured at about the same times have the same window.
     halves = sessions.time / (sessions.interval / 2)
-    ends = np.rint(halves)[
-        np.array([of[lossy] for of in (timeline.best_begin, timeline.best_end, timeline.begin)])
-    ]
+    ends = np.rint(halves)[[timeline.best_begin[lossy], timeline.best_end[lossy], timeline.begin[lossy]]]
     windows, numbers = np.unique(ends, axis=1, return_inverse=True)
     for number, (begin, end, now) in enumerate(windows.T.tolist()):
         hosts = lossy[numbers.ravel() == number]
         is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)
         before, after = (
-            mean_of_hosts(loss, is_there, sessions.host, sessions.hosts)
+            mean_of_hosts(losses.loss, is_there, sessions.host, sessions.hosts)
             for is_there in (is_before, halves >= now - 1)
         )
         changes = after - before
@@ -230,22 +221,16 @@ def generations(divided: Sequence[TwoGroups]) -> Bools | None:
     return share > 0.5
 
 
-def compared_with_siblings(  # noqa: PLR0917
-    levels: Floats,
-    variances: Floats,
-    is_disturbed: Bools,
-    prior: tuple[float, float],
-    tests: float,
-    step: float,
-    generation: Bools | None = None,
+def compared_with_siblings(
+    timeline: Timeline, losses: SeriesLosses, prior: tuple[float, float], tests: float, generation: Bools | None
 ) -> tuple[Answer, Spread | None, TwoGroups | None]:
     """Return how much worse each host is than its siblings.
 
-    *levels* are the hosts' (NaN: not measured), *variances* their variances by noise, *prior* the expected
-    deviation between good hosts with its degrees of freedom. *generation* marks the hosts of one of two
-    generations; where these differ, hosts are compared within their generation. Only hosts that are not
-    *is_disturbed* show what is usual.
+    *prior* is the expected deviation between good hosts with its degrees of freedom. *generation* marks the hosts
+    of one of two generations; where these differ, hosts are compared within their generation. Disturbed hosts do
+    not show what is usual.
     """
+    levels, variances, is_disturbed, step = timeline.level, timeline.variance, losses.is_disturbed, losses.step
     answer = Answer.none(len(levels))
     measured = np.flatnonzero(np.isfinite(levels) & ~is_disturbed)
     if len(measured) < constants.FEWEST_HOSTS:
