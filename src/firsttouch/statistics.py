@@ -51,7 +51,7 @@ def decimal_step(values: NDArray[Any]) -> float:
     """Return the step in which positive *values* are given, 0.0 if they are not rounded.
 
     Values are rounded if at least half of them are equal to others. The step is their last decimal place, or a
-    multiple of it by which three or more distinct values differ.
+    multiple of it by which three or more distinct values differ, or of which two are multiples that are near.
     """
     distinct = np.unique(values)
     if not 1 < len(distinct) <= len(values) / 2:
@@ -60,7 +60,10 @@ def decimal_step(values: NDArray[Any]) -> float:
     for place in range(first, first - _MOST_DECIMALS, -1):
         scaled = distinct / 10.0**place
         if (np.abs(scaled - np.rint(scaled)) < np.maximum(1e-6, 2e-7 * scaled)).all():
-            multiple = np.gcd.reduce(np.diff(np.rint(scaled)).astype(np.int64)) if len(distinct) > 2 else 1
+            whole = np.rint(scaled).astype(np.int64)
+            multiples = np.diff(whole) if len(whole) > 2 else whole
+            # Two values further apart are of unequal hosts.
+            multiple = 1 if len(whole) == 2 and whole[1] > 1.05 * whole[0] else np.gcd.reduce(multiples)
             return float(multiple) * 10.0**place
     return 0.0
 

@@ -285,7 +285,8 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     steps = np.concatenate([steps.ravel() for _, steps in steps_of])
     pooled = max(trimmed_deviation(steps), constants.LEAST_NOISE) / math.sqrt(2)
     noise = np.full(hosts, pooled)
-    for which, of_host in steps_of:
+    # A change is one of few steps, but not noise.
+    for which, of_host in ((which, steps) for which, steps in steps_of if steps.shape[1] > 2):
         count, own = of_host.shape[1], medians(of_host) / constants.NORMAL_MEDIAN / math.sqrt(2)
         noise[which] = np.maximum(np.sqrt((8 * pooled**2 + count * own**2) / (8 + count)), pooled)
     return pooled, noise, constants.PRIOR_FREEDOM + len(steps) / 2
@@ -305,7 +306,9 @@ def timeline(loss: Floats, sessions: Sessions, unrepeated: float) -> Timeline:
     counts, of_host = np.diff(starts, append=len(values)), host[starts]
     level = np.full(len(starts) + 1, np.nan)
     for which, rows in by_size(values, counts):
-        middle, reach = medians(rows), 3 * noise[of_host[which]]
+        # Of two sessions, the worse one may be disturbed.
+        middle = rows.min(axis=1) if rows.shape[1] == constants.BAD_SESSIONS else medians(rows)
+        reach = 3 * noise[of_host[which]]
         near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None])
         # Among few sessions, a disturbed one makes the noise look large.
         level[which] = (
@@ -316,9 +319,6 @@ def timeline(loss: Floats, sessions: Sessions, unrepeated: float) -> Timeline:
     newest[of_host] = np.arange(len(starts))
     later = np.flatnonzero(np.diff(of_host, prepend=-1) == 0)
     previous[of_host[later]] = later - 1
-    # Two sessions: the better one, as the other may be disturbed.
-    pairs = later[counts[later] == constants.BAD_SESSIONS]
-    level[pairs] = np.minimum(values[starts[pairs]], values[starts[pairs] + 1])
     earlier = np.setdiff1d(np.flatnonzero(counts >= constants.STABLE_SESSIONS), newest)
     earlier = earlier[np.argsort(-level[earlier], kind="stable")]
     best[of_host[earlier]] = earlier

@@ -124,8 +124,12 @@ class Fleet(Struct, frozen=True, dict=True):
         """How many places each series of single parts has, by its pattern."""
         return Counter(judged.series.pattern for judged in self.series if judged.series.part.place)
 
-    def are_bad(self, place: int, hosts: Ints, loss: Floats, begin: Ints) -> Bools:
-        """Return on which *hosts* nearly all repetitions of a case since session *begin* lose more than *loss*."""
+    def are_bad(self, place: int, hosts: Ints, level: Floats, limit: Floats, begin: Ints) -> Bools:
+        """Return on which *hosts* nearly all repetitions of a case since session *begin* are bad.
+
+        They lose half of *limit* beyond *level*; of two repetitions, each loses all of it. Two bad sessions are
+        enough.
+        """
         table, number = self.table, int(self.cases[place])
         rows, owner = table.rows_of_each(table.group(number, hosts))
         session = self.sessions.place[table.host_sessions[hosts][owner] + table.ordinal[rows]]
@@ -133,8 +137,17 @@ class Fleet(Struct, frozen=True, dict=True):
         rows, session, owner = rows[is_used], session[is_used], owner[is_used]
         losses = table.cases[number].loss_sign * np.log(table.value[rows]) - self.centres[place]
         losses -= self.series_of[number].shared[session]
-        used, bad = (np.bincount(of, minlength=len(hosts)) for of in (owner, owner[losses > loss[owner]]))
-        return (used > 1) & (bad >= 0.75 * used)
+        visit = np.cumsum(np.append(0, (np.diff(owner) != 0) | (np.diff(session) != 0)))[: len(owner)]
+        last = np.zeros(len(hosts), dtype=np.int64)
+        last[owner] = visit
+        is_late = visit > last[owner] - constants.BAD_SESSIONS
+        used = np.bincount(owner, minlength=len(hosts))
+        is_bad = losses > level[owner] + limit[owner] * np.where(used[owner] == 2, 1.0, 0.5)
+        bad, late, both = (
+            np.bincount(owner[at], minlength=len(hosts)) for at in (is_bad, is_late, is_bad & is_late)
+        )
+        are_bad: Bools = (used > 1) & ((bad >= 0.75 * used) | (both == late))
+        return are_bad
 
 
 def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
@@ -474,7 +487,8 @@ def _judge_alone(fleet: Fleet) -> None:
             fewest = max(constants.UPDATED_HOSTS, constants.UPDATED_SHARE * len(measured))
             is_changed &= np.count_nonzero(is_changed) >= fewest
             hosts = np.flatnonzero(is_unusual)
-            is_bad = fleet.are_bad(place, hosts, unusual[hosts] / 2, begins[hosts]) & ~is_changed[hosts]
+            is_bad = fleet.are_bad(place, hosts, np.zeros(len(hosts)), unusual[hosts], begins[hosts])
+            is_bad &= ~is_changed[hosts]
             words = np.where((losses > fail) & ~fleet.is_brief[place], FAIL, SUSPECT)[hosts]
             fleet.alone[place, hosts] = np.where(is_bad, words, UNDECIDED)
 
@@ -488,13 +502,13 @@ def _await_repetitions(fleet: Fleet, judged: Judged) -> None:
     for host in np.flatnonzero(fails).tolist():
         places = all_places[np.isfinite(fleet.case_levels[all_places, host])]
         own, of_cases = fleet.case_levels[places, host], places
-        size = float(timeline.last[host] - timeline.level[host])
+        size, limit = float(timeline.last[host] - timeline.level[host]) / 2, 0.0
         if not awaiting[host]:
-            size = judged.answer(host)[1]
-            of_cases, own = places[own > size / 2], np.zeros(len(places))
-        begin, losses = judged.timeline.begin[[host]], own[:, None] + size / 2
-        of_host = zip(of_cases.tolist(), losses, strict=False)
-        lasting = [fleet.are_bad(place, np.array([host]), loss, begin)[0] for place, loss in of_host]
+            size, limit = 0.0, judged.answer(host)[1]
+            of_cases, own = places[own > limit / 2], np.zeros(len(places))
+        begin, of_host = timeline.begin[[host]], zip(of_cases.tolist(), own[:, None] + size, strict=False)
+        all_limits = np.array([limit])
+        lasting = [fleet.are_bad(p, np.array([host]), level, all_limits, begin)[0] for p, level in of_host]
         is_single = judged.timeline.size[host] == 1 and not judged.losses.repetitions[host] > 1
         # Of a host of another generation, no metric may be worse than of the median host.
         if is_single or (lasting and 2 * sum(lasting) <= len(lasting)):
