@@ -606,6 +606,16 @@ class TestOwnLevel:
         of_hosts = verdicts(weeks(14, fault, seed=4))
         assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
 
+    @pytest.mark.parametrize(("sessions", "begin", "word"), [(2, 1, "suspect"), (3, 2, "suspect"), (3, 1, "fail")])
+    @pytest.mark.parametrize("metric", ["triad_bandwidth", ""])
+    def test_a_change_among_few_sessions_is_not_noise(self, sessions, begin, word, metric):
+        def fault(host, session, part, of):
+            is_there = host == 0 and session >= begin and of.endswith(metric or "bandwidth")
+            return 0.25 * (is_there and part == ("memory", 1))
+
+        of_hosts = verdicts(Model(12, sessions, fault=fault, seed=4).records())
+        assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
+
     def test_a_metric_that_is_new_has_not_changed(self):
         def fault(host, session, part, metric):
             return 0.25 * (host < 3 and part == ("memory", 1) and metric == "triad_bandwidth")
@@ -755,6 +765,28 @@ class TestUpdates:
         of_hosts = verdicts(weeks(11, fault, nature=0.006, seed=seed, repetitions=3))
         assert of_hosts.pop("n4").verdict in {"suspect", "fail"}
         assert words(of_hosts) == {"pass"}
+
+    @pytest.mark.parametrize("repaired", [4, 5])
+    def test_a_host_that_was_disturbed_or_repaired_has_the_update_too(self, repaired):
+        of_all, odd = update(0.05, 7), memory(0.25)
+
+        def fault(host, session, *of):
+            return of_all(host, session, *of) + (odd(host, session, *of) if 3 <= session < repaired else 0.0)
+
+        detections = findings_of(weeks(14, fault, hosts=8))
+        assert {detections.verdict(host).verdict for host in detections.hosts} == {"pass"}
+        assert len(detections.updates) == 1
+        assert "8 of 8 hosts" in detections.updates[0]
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_disturbed_weeks_of_many_hosts_are_no_update(self, seed):
+        def fault(host, session, part, metric):
+            is_here = host < 12 and session == (5 * host + seed) % 9 + 2
+            return 0.25 * (is_here and part[0] == "memory" and metric.endswith("bandwidth"))
+
+        detections = findings_of(weeks(14, fault, hosts=24, seed=seed))
+        assert not detections.updates
+        assert "fail" not in {detections.verdict(host).verdict for host in detections.hosts}
 
     def test_an_update_that_makes_all_faster_is_a_line(self):
         findings = findings_of(weeks(10, update(-0.05, 6)))

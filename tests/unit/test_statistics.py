@@ -35,6 +35,11 @@ def test_decimal_numbers_are_the_same_in_four_bytes(digits, place):
     ]
 
 
+@pytest.mark.parametrize(("values", "step"), [((92.0, 96.0), 4.0), ((32.0, 36.0), 1.0)])
+def test_the_step_of_two_values_that_are_near_is_their_common_divisor(values, step):
+    assert statistics.decimal_step(np.repeat(values, 9)) == step
+
+
 @pytest.mark.parametrize("values", [[31.0], [31.0] * 9, [31.0, 32.0], [1 / 3, 1 / 7] * 8])
 def test_values_that_show_no_step(values):
     assert statistics.decimal_step(np.array(values)) == 0

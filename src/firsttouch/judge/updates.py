@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.judge import constants, levels
-from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts
+from firsttouch.records.groups import Bools, Floats, Ints, by_size, mean_of_hosts
 from firsttouch.records.parts import Series
 from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import FloatOrFloats, as_logarithm
@@ -183,11 +183,12 @@ def _shared(loss: Floats, sessions: Sessions) -> Iterator[tuple[float, float, fl
     An update has many hosts, or a few with exactly the same loss, that were like the others before (a repair
     is not an update).
     """
-    sums, counts = levels.by_week(loss, sessions)
+    noise = _noise(loss, sessions)
+    sums, counts = levels.by_week(_without_brief(loss, noise, sessions), sessions)
     hosts, measured = np.arange(sessions.hosts), counts.any(axis=1)
     if counts.shape[1] < 2 or not measured.any():
         return
-    steps, noise = levels.Steps.of_cells(sums, counts), _noise(loss, sessions)
+    steps = levels.Steps.of_cells(sums, counts)
     clearness = steps.clearness(np.full(len(hosts), noise))
     at = np.argmax(clearness, axis=1)
     size = steps.change[hosts, at]
@@ -206,6 +207,24 @@ def _shared(loss: Floats, sessions: Sessions) -> Iterator[tuple[float, float, fl
         is_wide = len(stepped) >= constants.UPDATED_SHARE * (1 if is_equal else 2) * count
         if is_new and is_wide and may_be_update(middle, len(stepped), count):
             yield middle, len(stepped) / count, len(stepped) * abs(middle) / noise
+
+
+def _without_brief(loss: Floats, noise: float, sessions: Sessions) -> Floats:
+    """Return losses without brief changes of a host: it was disturbed, or repaired, and is as before."""
+    result, measured = loss.copy(), np.flatnonzero(np.isfinite(loss) & sessions.current)
+    counts = np.bincount(sessions.host[measured], minlength=sessions.hosts)
+    begins = np.cumsum(counts) - counts
+    for which, rows in by_size(loss[measured], counts):
+        cleaned, size = rows.copy(), rows.shape[1]
+        for length in range(1, constants.BAD_SESSIONS + 1):
+            for first in range(1, size - length):
+                left, right, at = cleaned[:, first - 1], cleaned[:, first + length], slice(first, first + length)
+                middle = (left + right)[:, None] / 2
+                is_away = np.abs(cleaned[:, at] - middle).min(axis=1) > constants.CLEAR_STEP * noise
+                is_brief = is_away & (np.abs(left - right) < constants.CLEAR_STEP * noise)
+                cleaned[is_brief, at] = middle[is_brief]
+        result[measured[begins[which, None] + np.arange(size)]] = cleaned
+    return result
 
 
 def _noise(loss: Floats, sessions: Sessions) -> float:
@@ -230,7 +249,8 @@ def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
     have a separate change instead. That change is taken off, and the host is examined once more.
     """
     weeks, hosts = sessions.weeks[0], np.arange(sessions.hosts)
-    (sums, counts), noise = levels.by_week(size, sessions), _noise(size, sessions)
+    noise = _noise(size, sessions)
+    sums, counts = levels.by_week(_without_brief(size, noise, sessions), sessions)
     shares, deviation = np.append(np.full(len(weeks) - 1, share / len(weeks)), 1 - share), 0.25
     for _ in range(2):
         steps = levels.Steps.of_cells(sums, counts)
