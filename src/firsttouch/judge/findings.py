@@ -113,22 +113,18 @@ class Findings(Struct, frozen=True, dict=True):
         is_used = self.counts_now[repetitions]
         return repetitions[is_used], place[is_used]
 
-    def _medians(self, repetitions: Ints, n: Ints) -> Floats:
-        medians = np.full(len(n), np.nan)
-        medians[n > 0] = seven_digits(group_medians(self.samples.value[repetitions], n[n > 0]))
-        return medians
-
     def medians(self, groups: NDArray[np.integer]) -> Floats:
         """Return the median of the used repetitions of some rows (NaN: none is used)."""
-        repetitions, place = self._repetitions(groups)
-        return self._medians(repetitions, np.bincount(place, minlength=len(groups)))
+        return self.used(groups)[0]
 
     def used(self, groups: NDArray[np.integer]) -> tuple[Floats, Ints, Ints]:
         """Return the median of the used repetitions of some rows, their number, and the number of sessions."""
         repetitions, place = self._repetitions(groups)
         n, session = np.bincount(place, minlength=len(groups)), self.samples.ordinal[repetitions]
+        medians = np.full(len(n), np.nan)
+        medians[n > 0] = seven_digits(group_medians(self.samples.value[repetitions], n[n > 0]))
         is_first = np.append(True, (place[1:] != place[:-1]) | (session[1:] != session[:-1]))[: len(place)]
-        return self._medians(repetitions, n), n, np.bincount(place[is_first], minlength=len(groups))
+        return medians, n, np.bincount(place[is_first], minlength=len(groups))
 
     def relative(self, values: Floats, rows: slice | NDArray[np.integer]) -> Floats:
         """Return *values* of some rows relative to their expected ones, less 1 (NaN: not comparable)."""
@@ -230,12 +226,6 @@ class Findings(Struct, frozen=True, dict=True):
         """How many cases each host lacks that most hosts have."""
         absent: Ints = self._lacking.sum(axis=1, dtype=np.int64)
         return absent
-
-    @cached_property
-    def disturbed(self) -> Bools:
-        """Which measured groups are invalid only because other processes used the host."""
-        is_invalid: Bools = (self.words == INVALID) & ~self.of_events[self.samples.case]
-        return is_invalid & (group_sums(self.samples.valid, self.samples.begins) > 0)
 
     @cached_property
     def _worst(self) -> NDArray[np.intp]:
@@ -389,10 +379,9 @@ class Findings(Struct, frozen=True, dict=True):
     def _findings(self, groups: NDArray[np.intp]) -> Iterator[Finding]:
         """Yield the finding of each group."""
         samples = self.samples
-        repetitions, place = self._repetitions(groups)
-        used, n = samples.values(repetitions).tolist(), np.bincount(place, minlength=len(groups))
+        used, (medians, n, _) = samples.values(self._repetitions(groups)[0]).tolist(), self.used(groups)
         of_groups = (column[groups] for column in (samples.case, self.by, self.words))
-        columns = (groups, *of_groups, self._medians(repetitions, n), n.cumsum())
+        columns = (groups, *of_groups, medians, n.cumsum())
         whose = (f"the reference of {self.system.name}", "the fleet", "")  # SYSTEM, FLEET, NONE
         begin = 0
         for group, of_case, by, verdict, value, end in zip(*(c.tolist() for c in columns), strict=True):

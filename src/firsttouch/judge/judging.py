@@ -255,7 +255,7 @@ class _Judging:
             if beyond := self._case_by_reference(number, place):
                 excess[place], shows_good[:] = beyond, True
             words[judged.losses.is_disturbed[host] & (words > PASS) | disturbed & ~shows_good] = INVALID
-            findings.wanted[groups] |= (words == INVALID) & (self._is_fleet or place in excess)
+            findings.wanted[groups] |= (words == INVALID) & (disturbed | self._is_fleet | (place in excess))
             self._drop_invalid(number)
         for judged in fleet.series:
             self._together(judged, excess)
@@ -502,5 +502,5 @@ def undecided_cases(verdicts: Findings, host: str, most: int = constants.MOST_RE
     while other processes used the host, or has too wide a sight.
     """
     table, groups = verdicts.samples, verdicts.groups(host)
-    groups = groups[(verdicts.wanted[groups] | verdicts.disturbed[groups]) & (table.counts[groups] < most)]
+    groups = groups[verdicts.wanted[groups] & (table.counts[groups] < most)]
     return {table.cases[table.case[group]].key: int(table.counts[group]) for group in groups}

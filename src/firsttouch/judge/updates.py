@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.judge import constants, levels
-from firsttouch.records.groups import Bools, Floats, Ints, by_size, mean_of_hosts
+from firsttouch.records.groups import Bools, Floats, Ints, by_size, mean_of_hosts, middles
 from firsttouch.records.parts import Series
 from firsttouch.records.sessions import Sessions
 from firsttouch.statistics import FloatOrFloats, as_logarithm
@@ -229,16 +229,10 @@ def _without_brief(loss: Floats, noise: float, sessions: Sessions) -> Floats:
 
 def _noise(loss: Floats, sessions: Sessions) -> float:
     """Return the noise of a session; a step of all hosts in one week is not noise."""
-    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
-    is_next = np.diff(sessions.host[measured]) == 0
-    steps, weeks = np.diff(loss[measured])[is_next], sessions.weeks[2][measured][1:][is_next]
-    for at in (weeks == number for number in np.flatnonzero(np.bincount(weeks) >= constants.FEWEST_HOSTS)):
-        steps[at] -= np.median(steps[at])
-    return (
-        max(levels.trimmed_deviation(np.abs(steps)) / math.sqrt(2), constants.LEAST_NOISE)
-        if len(steps)
-        else math.inf
-    )
+    sums, counts = levels.by_week(loss, sessions)
+    usual = middles(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+    noise, _, _ = levels.session_noise(loss - usual[sessions.weeks[2]], sessions)
+    return math.inf if math.isnan(noise) else noise
 
 
 def _since(size: Floats, share: float, sessions: Sessions) -> Ints:
