@@ -416,13 +416,10 @@ class _Judging:
         self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int, note: str = ""
     ) -> None:
         """Add a finding about a part, unless it has a worse one."""
-        part = judged.series.part
         findings = self._findings.parts.setdefault(host, [])
-        if any(
-            (f.part, f.kind) == (part.text, judged.series.kind) and ORDER.index(f.word) >= word for f in findings
-        ):
-            return
-        findings.append(_finding(self._fleet, judged, host, question, loss, limit, word, note))
+        worse = {(f.part, f.kind) for f in findings if ORDER.index(f.word) >= word}
+        if (judged.series.part.text, judged.series.kind) not in worse:
+            findings.append(_finding(self._fleet, judged, host, question, loss, limit, word, note))
 
     # ------------------------------------------------------------------
     # Parts of hosts

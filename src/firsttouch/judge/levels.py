@@ -306,14 +306,12 @@ def timeline(loss: Floats, sessions: Sessions, unrepeated: float) -> Timeline:
     counts, of_host = np.diff(starts, append=len(values)), host[starts]
     level = np.full(len(starts) + 1, np.nan)
     for which, rows in by_size(values, counts):
+        size, reach = rows.shape[1], 3 * noise[of_host[which]]
         # Of two sessions, the worse one may be disturbed.
-        middle = rows.min(axis=1) if rows.shape[1] == constants.BAD_SESSIONS else medians(rows)
-        reach = 3 * noise[of_host[which]]
-        near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None])
+        middle = rows.min(axis=1) if size == constants.BAD_SESSIONS else medians(rows)
+        near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None]).mean(axis=1)
         # Among few sessions, a disturbed one makes the noise look large.
-        level[which] = (
-            middle if constants.BAD_SESSIONS < rows.shape[1] < constants.STABLE_SESSIONS else near.mean(axis=1)
-        )
+        level[which] = middle if constants.BAD_SESSIONS < size < constants.STABLE_SESSIONS else near
     # The stretch of a host without one is the last, which is empty.
     newest, previous, best = (np.full(hosts, -1) for _ in range(3))
     newest[of_host] = np.arange(len(starts))

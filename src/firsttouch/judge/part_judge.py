@@ -19,7 +19,7 @@ from firsttouch.judge import constants, levels, questions, updates
 from firsttouch.judge.findings import FAIL, PASS, SUSPECT, UNDECIDED
 from firsttouch.judge.levels import SeriesLosses, Timeline
 from firsttouch.judge.questions import Answer, TwoGroups
-from firsttouch.judge.updates import Event, Update
+from firsttouch.judge.updates import Update
 from firsttouch.records.groups import Bools, Floats, Ints, mean_of_hosts, middles, of_hosts
 from firsttouch.records.parts import Series, series
 from firsttouch.records.samples_table import SamplesTable
@@ -170,11 +170,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     )
     single = [part for part in all_series if not part.is_together]
     losses = {part: _series_losses(result, part) for part in single}
-    events: list[Event] = []
-    if fleet:
-        events = updates.events(
-            {part: of.loss - _trend(of.loss, sessions) for part, of in losses.items()}, sessions
-        )
+    without_trend = {part: of.loss - _trend(of.loss, sessions) for part, of in losses.items() if fleet}
+    events = updates.events(without_trend, sessions)
     prepared_of: dict[Series, Prepared] = {}
     nothing = np.broadcast_to(0.0, len(sessions.number))
     for part in single:

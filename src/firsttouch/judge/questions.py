@@ -139,9 +139,8 @@ def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     # Medians, so that an outlier does not hide a group.
     distances = np.concatenate([np.abs(side - np.median(side)) for side in (low, high)])
     variance = (float(np.median(distances)) / constants.NORMAL_MEDIAN) ** 2
-    within = math.sqrt(
-        (constants.PRIOR_FREEDOM * deviation**2 + (count - 2) * variance) / (constants.PRIOR_FREEDOM + count - 2)
-    )
+    prior = constants.PRIOR_FREEDOM
+    within = math.sqrt((prior * deviation**2 + (count - 2) * variance) / (prior + count - 2))
     apart = float(np.median(high) - np.median(low))
     # The hosts of a small group must be near each other: an outlier and its neighbour are not a group.
     few = min(low, high, key=len)
@@ -183,10 +182,8 @@ def compared_with_itself(
     for number, (begin, end, now) in enumerate(windows.T.tolist()):
         hosts = lossy[numbers.ravel() == number]
         is_before = (halves >= begin - 2) & (halves <= end + 2) & (halves < now - 0.5)
-        before, after = (
-            mean_of_hosts(losses.loss, is_there, sessions.host, sessions.hosts)
-            for is_there in (is_before, halves >= now - 1)
-        )
+        sides = is_before, halves >= now - 1
+        before, after = (mean_of_hosts(losses.loss, side, sessions.host, sessions.hosts) for side in sides)
         changes = after - before
         own_changes, ordered = changes[hosts], np.sort(changes[np.isfinite(changes)])
         # Hosts that lost about as much at the time are an update, whether it was at once or not.

@@ -293,6 +293,5 @@ def _is_clear(sizes: Floats, errors: Floats) -> bool:
     order = np.argsort(sizes * np.sign(mean))
     middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2 * (1 - 1e-9)))
     is_common = sizes[order][middle] * np.sign(mean) > abs(mean) / 2
-    return bool(
-        is_common and abs(mean) > max(constants.CLEAR_STEP / math.sqrt(weights.sum()), constants.LEAST_LOSS / 5)
-    )
+    least = max(constants.CLEAR_STEP / math.sqrt(weights.sum()), constants.LEAST_LOSS / 5)
+    return bool(is_common and abs(mean) > least)
