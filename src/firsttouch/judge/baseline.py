@@ -197,9 +197,8 @@ def learnt_processor(
         _, limit, _ = questions.limits(spread.of_another, spread.freedom, 1, as_logarithm(loss))
         tolerance = Percentage(as_fraction(float(limit)))
     measured = f"{good} host{'s' * (good > 1)} of this site, {datetime.date.today().isoformat()}"
-    model = Model(
-        processors.pattern_of(names[0]), read_share=Percentage(share), tolerance=tolerance, measured=measured
-    )
+    pattern = processors.pattern_of(names[0])
+    model = Model(pattern, read_share=Percentage(share), tolerance=tolerance, measured=measured)
     settings = configurations[next(iter(shares))].settings
     family = processors.family_of(names[0], settings, model)
     processor = processors.find(names[0])

@@ -211,10 +211,8 @@ def _noises(pairs: Sequence[tuple[Case, Sequence[_Side]]]) -> list[tuple[float, 
     with np.errstate(invalid="ignore"):
         variance = np.maximum((of_all * all_squares / all_steps + squares / 2) / freedom, constants.LEAST_NOISE**2)
     is_repeated = all_steps > 0
-    variance, freedom = (
-        np.where(is_repeated, *of)
-        for of in ((variance, constants.PRIOR_NOISE**2), (freedom, constants.PRIOR_FREEDOM))
-    )
+    variance = np.where(is_repeated, variance, constants.PRIOR_NOISE**2)
+    freedom = np.where(is_repeated, freedom, constants.PRIOR_FREEDOM)
     return [*zip(variance.tolist(), freedom.tolist(), strict=True)]
 
 

@@ -305,13 +305,11 @@ class Findings(Struct, frozen=True, dict=True):
     def notes(self) -> list[str]:
         """Return the lines about the fleet: updates, losses and low parts that hosts share, and two groups."""
         shared = [self.common_loss.text] if self.common_loss else []
-        low = [
-            dict.fromkeys(f"{e.part}, {e.kind}" for e in of if e.answer == "low") for of in self.expected.values()
-        ]
-        (part, count), *_ = Counter(itertools.chain.from_iterable(low)).most_common(1) or [("", 0)]
+        lows = (dict.fromkeys((e.part, e.kind) for e in of if e.answer == "low") for of in self.expected.values())
+        (part, count), *_ = Counter(itertools.chain.from_iterable(lows)).most_common(1) or [(("", ""), 0)]
         if count >= constants.FEWEST_HOSTS and 2 * count > len(self.samples.hosts):
-            hosts = f"{count} of {len(self.samples.hosts)} hosts"
-            shared.append(f"{hosts} are low in {part}: a fault that they share, or a setting of their firmware")
+            low = f"{count} of {len(self.samples.hosts)} hosts are low in {', '.join(part)}"
+            shared.append(f"{low}: a fault that they share, or a setting of their firmware")
         return [*self.updates, *shared, *(two.text for two in self.divided)]
 
     def groups(self, host: str) -> NDArray[np.intp]:

@@ -141,11 +141,9 @@ class Fleet(Struct, frozen=True, dict=True):
         last = np.zeros(len(hosts), dtype=np.int64)
         last[owner] = visit
         is_late = visit > last[owner] - constants.BAD_SESSIONS
-        used = np.bincount(owner, minlength=len(hosts))
+        used, late = (np.bincount(owner[at], minlength=len(hosts)) for at in (slice(None), is_late))
         is_bad = losses > level[owner] + limit[owner] * np.where(used[owner] == 2, 1.0, 0.5)
-        bad, late, both = (
-            np.bincount(owner[at], minlength=len(hosts)) for at in (is_bad, is_late, is_bad & is_late)
-        )
+        bad, both = (np.bincount(owner[at], minlength=len(hosts)) for at in (is_bad, is_bad & is_late))
         are_bad: Bools = (used > 1) & ((bad >= 0.75 * used) | (both == late))
         return are_bad
 
@@ -448,10 +446,10 @@ def _judge_alone(fleet: Fleet) -> None:
     # The common loss of all cases is removed by their plain mean: it has no tails that the others do not have.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        of_all = {
-            s: np.nanmean(case_levels[np.searchsorted(numbers, s.cases)], axis=0)
-            for s in {j.series for j in fleet.series_of.values()}
+        single = {
+            judged.series: np.searchsorted(numbers, judged.series.cases) for judged in fleet.series_of.values()
         }
+        of_all = {series: np.nanmean(case_levels[places], axis=0) for series, places in single.items()}
     for place, number in enumerate(numbers.tolist()):
         judged = fleet.series_of[number]
         cases = len(judged.series.cases)
