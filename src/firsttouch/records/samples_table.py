@@ -168,8 +168,8 @@ class SamplesTable(Struct, frozen=True, dict=True):
     def session_count(self, host: int) -> int:
         """Return the number of sessions of a host with its present board and processors."""
         rows, _ = self.rows_of_each(self.groups_of_host(host))
-        first = self.first_sessions[host] - self.host_sessions[host]
-        return int(np.count_nonzero(np.unique(self.ordinal[rows]) >= first))
+        first = max(self.first_sessions[host] - self.host_sessions[host], 0)
+        return int(np.count_nonzero(np.bincount(self.ordinal[rows])[first:]))
 
     def by_case(self) -> Iterator[tuple[slice, slice]]:
         """Yield the groups and the rows of each case: what is made of all rows at once takes much memory."""
