@@ -302,7 +302,7 @@ def _align(
         available = available_bytes()
         if lacking_memory := grant.lacking_memory(need, available):
             say(f"warning: {lacking_memory}")
-        left = None if available is None else max(0, available - need)  # for sorting
+        left = _memory_left(need, available)
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
@@ -338,6 +338,11 @@ def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
         return 0
     need = command.aligner.need(command.aligner.index_bytes(command.index))
     return scenario.instances * need.bytes_for(scenario.threads, memory_options.index_copies(scenario.options))
+
+
+def _memory_left(need: int, available: int | None) -> int | None:
+    """Return the memory left for sorting (bytes) if the instances take *need* bytes; None: unknown."""
+    return None if available is None else max(0, available - need)
 
 
 def _fed_instances(command: UserCommand, scenario: Scenario) -> int:

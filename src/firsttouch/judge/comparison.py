@@ -210,9 +210,8 @@ def _noises(pairs: Sequence[tuple[Case, Sequence[_Side]]]) -> list[tuple[float, 
     freedom = of_all + steps / 2
     with np.errstate(invalid="ignore"):
         variance = np.maximum((of_all * all_squares / all_steps + squares / 2) / freedom, constants.LEAST_NOISE**2)
-    is_repeated = all_steps > 0
-    variance = np.where(is_repeated, variance, constants.PRIOR_NOISE**2)
-    freedom = np.where(is_repeated, freedom, constants.PRIOR_FREEDOM)
+    variance = np.where(all_steps > 0, variance, constants.PRIOR_NOISE**2)
+    freedom = np.where(all_steps > 0, freedom, constants.PRIOR_FREEDOM)
     return [*zip(variance.tolist(), freedom.tolist(), strict=True)]
 
 

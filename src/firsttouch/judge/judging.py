@@ -254,7 +254,8 @@ class _Judging:
             shows_good = np.isfinite(judged.answers[SIBLINGS].loss[host]) | (not self._is_fleet)
             if beyond := self._case_by_reference(number, place):
                 excess[place], shows_good[:] = beyond, True
-            words[judged.losses.is_disturbed[host] & (words > PASS) | disturbed & ~shows_good] = INVALID
+            is_bad = (words > PASS) | (judged.words[host] > PASS)
+            words[judged.losses.is_disturbed[host] & is_bad | disturbed & ~shows_good] = INVALID
             findings.wanted[groups] |= (words == INVALID) & (disturbed | self._is_fleet | (place in excess))
             self._drop_invalid(number)
         for judged in fleet.series:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 #: The largest number in a record. Its square is finite, and so are the values that are computed from it.
-LARGEST = 1e30
+LARGEST = 1e100
+#: The largest value, because verdicts keep values in four bytes.
+LARGEST_VALUE = 1e38
 #: The deepest nesting of parameters.
 _DEEPEST = 20
 #: The fields that name the measurement and its place.
@@ -84,7 +86,7 @@ class Record(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise BadInput without samples, or if one is not finite or a negative amount."""
         wrong = ""
-        if not self.samples or not all(abs(s) <= LARGEST for s in self.samples):
+        if not self.samples or not all(abs(s) <= LARGEST_VALUE for s in self.samples):
             wrong = "hold no number, or one that is not finite or too large"
         elif min(self.samples) < 0 and never_negative(self.unit):
             wrong = f"are negative, in {self.unit}"

@@ -513,10 +513,10 @@ def _first_fault(table: pl.DataFrame) -> tuple[pl.Series, str] | None:
             amounts = [text for text in right if schema.never_negative(fields_of(text)["unit"])]
             wrong["the value is negative"] = pl.col("case").is_in(amounts) & (pl.col("value") < 0)
     if "value" in table.columns:
-        wrong["the value is not finite or too large"] = ~(pl.col("value").abs() <= schema.LARGEST)
+        wrong["the value is not finite or too large"] = ~(pl.col("value").abs() <= schema.LARGEST_VALUE)
     if "samples" in table.columns:
         samples = pl.col("samples")
-        amiss = pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST)
+        amiss = pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST_VALUE)
         wrong["samples hold no number, or one that is not finite or too large"] = (
             samples.list.len() == 0
         ) | samples.list.eval(amiss).list.any()
