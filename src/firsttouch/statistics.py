@@ -51,7 +51,8 @@ def decimal_step(values: NDArray[Any]) -> float:
     """Return the step in which positive *values* are given, 0.0 if they are not rounded.
 
     Values are rounded if at least half of them are equal to others. The step is their last decimal place, or a
-    multiple of it by which three or more distinct values differ, or of which two are multiples that are near.
+    multiple of it by which three or more distinct values differ, or of which two are multiples that are near. Of
+    values with many decimals, such as ticks of a timer, it is the smallest difference.
     """
     distinct = np.unique(values)
     if not 1 < len(distinct) <= len(values) / 2:
@@ -65,7 +66,9 @@ def decimal_step(values: NDArray[Any]) -> float:
             # Two values further apart are of unequal hosts.
             multiple = 1 if len(whole) == 2 and whole[1] > 1.05 * whole[0] else np.gcd.reduce(multiples)
             return float(multiple) * 10.0**place
-    return 0.0
+    gaps = np.diff(distinct)
+    gap = float(gaps[gaps > 1e-5 * distinct[1:]].min(initial=math.inf))
+    return gap if gap < 0.1 * distinct[-1] else 0.0
 
 
 def normal_tails(distance: Floats) -> Floats:

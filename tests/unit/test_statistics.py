@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistical inference, compared with SciPy."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy  # its parts are imported when they are used, not while tests are collected
@@ -38,6 +40,11 @@ def test_decimal_numbers_are_the_same_in_four_bytes(digits, place):
 @pytest.mark.parametrize(("values", "step"), [((92.0, 96.0), 4.0), ((32.0, 36.0), 1.0)])
 def test_the_step_of_two_values_that_are_near_is_their_common_divisor(values, step):
     assert statistics.decimal_step(np.repeat(values, 9)) == step
+
+
+def test_the_step_of_ticks_is_the_smallest_difference():
+    ticks = np.repeat([37, 38, 40], 9) / math.pi
+    assert statistics.decimal_step(ticks.astype(np.float32)) == pytest.approx(1 / math.pi, rel=1e-5)
 
 
 @pytest.mark.parametrize("values", [[31.0], [31.0] * 9, [31.0, 32.0], [1 / 3, 1 / 7] * 8])
