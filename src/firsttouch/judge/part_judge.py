@@ -127,8 +127,7 @@ class Fleet(Struct, frozen=True, dict=True):
     def are_bad(self, place: int, hosts: Ints, level: Floats, limit: Floats, begin: Ints) -> Bools:
         """Return on which *hosts* nearly all repetitions of a case since session *begin* are bad.
 
-        They lose half of *limit* beyond *level*, or more if they are few: all of it if they are two. The last two
-        sessions are enough.
+        They lose half of *limit* beyond *level*; each of two loses all of it. The last two sessions are enough.
         """
         table, number = self.table, int(self.cases[place])
         rows, owner = table.rows_of_each(table.group(number, hosts))
@@ -142,7 +141,7 @@ class Fleet(Struct, frozen=True, dict=True):
         last[owner] = visit
         is_late = visit > last[owner] - constants.BAD_SESSIONS
         used, late = (np.bincount(owner[at], minlength=len(hosts)) for at in (slice(None), is_late))
-        is_bad = losses > level[owner] + limit[owner] * np.maximum(0.25 + 1.5 / used[owner], 0.5)
+        is_bad = losses > level[owner] + limit[owner] * np.where(used[owner] == 2, 1.0, 0.5)
         bad, both = (np.bincount(owner[at], minlength=len(hosts)) for at in (is_bad, is_bad & is_late))
         are_bad: Bools = (used > 1) & ((bad >= 0.75 * used) | (both == late))
         return are_bad
