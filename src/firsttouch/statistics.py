@@ -61,10 +61,10 @@ def decimal_step(values: NDArray[Any]) -> float:
     for place in range(first, first - _MOST_DECIMALS, -1):
         scaled = distinct / 10.0**place
         if (np.abs(scaled - np.rint(scaled)) < np.maximum(1e-6, 2e-7 * scaled)).all():
-            whole = np.rint(scaled).astype(np.int64)
-            multiples = np.diff(whole) if len(whole) > 2 else whole
+            integers = np.rint(scaled).astype(np.int64)
+            multiples = np.diff(integers) if len(integers) > 2 else integers
             # Two values further apart are of unequal hosts.
-            multiple = 1 if len(whole) == 2 and whole[1] > 1.05 * whole[0] else np.gcd.reduce(multiples)
+            multiple = 1 if len(integers) == 2 and integers[1] > 1.05 * integers[0] else np.gcd.reduce(multiples)
             return float(multiple) * 10.0**place
     gaps = np.diff(distinct)
     gap = float(gaps[gaps > 1e-5 * distinct[1:]].min(initial=math.inf))

@@ -97,9 +97,9 @@ def _expect(findings: Findings, *, is_fleet: bool) -> None:
     hosts = len(findings.samples.hosts)
     asked: Sequence[int] = range(hosts)
     if hosts > MOST_EXPECTED:
-        some = _expected(findings, range(0, hosts, hosts // _SOME), is_fleet=is_fleet)
-        lows = Counter((e.part, e.kind) for of in some for e in of if e.answer == "low")
-        asked = asked if 2 * max(lows.values(), default=0) > len(some) else ()
+        of_asked = _expected(findings, range(0, hosts, hosts // _SOME), is_fleet=is_fleet)
+        lows = Counter((e.part, e.kind) for of in of_asked for e in of if e.answer == "low")
+        asked = asked if 2 * max(lows.values(), default=0) > len(of_asked) else ()
     expected = dict(zip(asked, _expected(findings, asked, is_fleet=is_fleet), strict=True))
     low_parts = {(e.part, e.kind) for of in expected.values() for e in of if e.answer in SUSPECTED}
     for number, of in expected.items():

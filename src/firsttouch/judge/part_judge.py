@@ -212,8 +212,8 @@ def _series_losses(fleet: Fleet, part: Series) -> SeriesLosses:
     losses, rows = levels.series_losses(cases, sessions)
     places = np.searchsorted(fleet.cases, part.cases)
     for place, case, row in zip(places.tolist(), cases, rows, strict=True):
-        of_hosts = _since_change(row - losses.loss, sessions)
-        fleet.case_levels[place], fleet.case_variances[place], sizes, fleet.case_begins[place] = of_hosts
+        level, variance, sizes, begin = _since_change(row - losses.loss, sessions)
+        fleet.case_levels[place], fleet.case_variances[place], fleet.case_begins[place] = level, variance, begin
         fleet.repetitions[place, sessions.host[case.session]] = case.count
         # Of many metrics, a few are disturbed twice by chance.
         is_single = ~(fleet.repetitions[place] > 1)
@@ -302,7 +302,7 @@ def _judge(
 ) -> Judged:
     """Return the answers about one series."""
     hosts, losses, timeline = sessions.hosts, prepared.losses, prepared.timeline
-    own = questions.compared_with_itself(timeline, sessions, losses, prepared.updates, tests)
+    with_itself = questions.compared_with_itself(timeline, sessions, losses, prepared.updates, tests)
     siblings, divided, deviation = Answer.none(hosts), None, constants.PRIOR_SPREAD
     if fleet:
         prior = prepared.prior, constants.PRIOR_FREEDOM + (1 if losses.spread else 0)
@@ -310,7 +310,7 @@ def _judge(
         deviation = spread.deviation if spread else prior[0]
     words = np.full(hosts, PASS, dtype=np.uint8)
     question = np.full(hosts, SIBLINGS, dtype=np.uint8)
-    for number, answer in ((SIBLINGS, siblings), (OWN, own)):
+    for number, answer in ((SIBLINGS, siblings), (OWN, with_itself)):
         with np.errstate(invalid="ignore"):
             word = np.where(answer.loss > answer.unusual, SUSPECT, PASS)
             word = np.where(answer.loss > answer.limit, FAIL, word)
@@ -337,7 +337,7 @@ def _judge(
         series=part,
         words=words,
         question=question,
-        answers=(siblings, own),
+        answers=(siblings, with_itself),
         intermittent=_intermittent(losses.loss, sessions, timeline.noise, words) if fleet else {},
         groups=divided,
         deviation=deviation,
